@@ -50,7 +50,6 @@ class Reason(Enum):
     PRESET_READ_ONLY = auto()
     LORA_OF_VOICE_MISSING = auto()
     LORA_LOST = auto()
-    LORA_IN_USE = auto()
     LORAS_DISABLED = auto()
     LORA_SOURCE_NOT_ALLOWED = auto()
     LORA_SOURCE_REFUSED = auto()

@@ -67,12 +67,28 @@ class Prompt:
     latents: np.ndarray  # float32 [patches, P, D]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+class Adapter:
+    """A LoRA adapter. Its content is its identity: engines share memory and cached prompts by the fingerprint."""
+
+    fingerprint: str  # a hash of its files
+    directory: str  # with its files, where the engine runs
+    name: str  # by which requests choose it
+    source: str  # the operator's words for its place
+
+
+def content_of(adapter: Adapter | None) -> str:
+    """The fingerprint of an adapter; empty for none, the model alone."""
+    return "" if adapter is None else adapter.fingerprint
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditioning:
-    """The voice: a prompt to continue, a reference for the timbre, or both (HiFi)."""
+    """The voice: a prompt to continue, a reference for the timbre, or both (HiFi); and the adapter that speaks."""
 
     prompt: Prompt | None = None
     reference: np.ndarray | None = None  # latents, float32 [patches, P, D]
+    adapter: Adapter | None = None  # None: the model alone
 
 
 class Priority(StrEnum):
@@ -80,17 +96,6 @@ class Priority(StrEnum):
 
     INTERACTIVE = "interactive"  # somebody listens
     BATCH = "batch"  # runs when no interactive request needs its slot or its memory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoraInfo:
-    """A LoRA adapter that engines have read. A name that is registered again has another id."""
-
-    id: str  # of this registration; engines know the adapter by it
-    name: str  # by which requests choose it
-    source: str  # the operator's words for its place
-    directory: str  # with its files, where the engine runs
-    fingerprint: str  # a hash of its files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +120,6 @@ class Request:
     lead_seconds: float = 0.0
     log_id: str = ""
     priority: Priority = Priority.INTERACTIVE
-    lora: str = ""  # the id of a LoraInfo; empty: the model alone
 
     @property
     def is_batch(self) -> bool:
@@ -191,7 +195,6 @@ class ModelInfo:
     languages: tuple[str, ...] = ()  # that the model claims to speak, as BCP 47 tags; empty: it makes no claim
     takes_references: bool = True  # as voices, alone or with a prompt (hifi)
     takes_styles: bool = True
-    adapters: tuple[LoraInfo, ...] = ()  # that the engine had when a front was connected to it
 
     def require_references(self, field: str) -> None:
         """Raise FailedPrecondition, for a field of a request, unless the model takes references."""

@@ -13,23 +13,24 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import torch
 
-from benchmarks.engine.requests import requests, with_prompt
+from benchmarks.engine.requests import requests, with_adapter, with_prompt
 from benchmarks.measuring import bursts
 from benchmarks.measuring.bursts import Row
 from benchmarks.measuring.environment import command, gpu_memory_gib, versions
 from benchmarks.measuring.flags import command_parser, integers
+from voxcpm_grpc import lora_files
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.engine.compilation import compile_now
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
-from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, Request
+from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, Request
 from voxcpm_grpc.settings.engine import EngineSettings
 
 UPLOAD = "upload"  # id of the codec job beside the streams
@@ -82,13 +83,13 @@ def measure(
     first: int,
     prompt_steps: int = 0,
     upload_seconds: float = 0.0,
-    loras: Sequence[str] = (),
+    loras: Sequence[Adapter] = (),
 ) -> Row:
     """The median row of `repeats` bursts.
 
     prompt_steps: length of the prompt that each request continues, in steps; 0 for none
     upload_seconds: length of a recording that is encoded meanwhile
-    loras: ids of the adapters that the requests take in turn
+    loras: adapters that the requests take in turn
     """
     samples = int(upload_seconds * engine.info.input_sample_rate)
     upload = np.random.default_rng(0).uniform(-0.5, 0.5, samples).astype(np.float32)
@@ -99,7 +100,7 @@ def measure(
         if prompt_steps:
             burst = [with_prompt(request, prompt_steps, engine.info) for request in burst]
         if loras:
-            burst = [replace(request, lora=loras[index % len(loras)]) for index, request in enumerate(burst)]
+            burst = [with_adapter(request, loras[index % len(loras)]) for index, request in enumerate(burst)]
         rows.append(run_burst(engine, burst, upload))
     return bursts.median(rows[1:])
 
@@ -127,14 +128,15 @@ def main() -> None:
     options = parser.parse_args()
 
     counts: list[int] = options.streams
-    adapters = sorted(options.loras.iterdir()) if options.loras else []
+    entries = [f"{path.name}={path}" for path in sorted(options.loras.iterdir())] if options.loras else []
+    adapters = lora_files.adapters_of(entries)
     settings = EngineSettings(
         device=options.device,
         quantization=options.quantization,
         max_slots=max(counts),
         timesteps=(options.timesteps,),
         graphs=not options.eager,
-        loras=tuple(f"{path.name}={path}" for path in adapters),
+        loras=tuple(entries),
         compile="on" if options.compile else "off",
     )
     engine = load_engine(resolve(options.model), options.model, settings)
@@ -153,7 +155,7 @@ def main() -> None:
                 first=first,
                 prompt_steps=options.prompt_steps,
                 upload_seconds=options.upload_seconds,
-                loras=[path.name for path in adapters],
+                loras=adapters,
                 **shape,
             )
             first += count * (options.repeats + 1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.measuring.texts import text
-from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt, Request, Sampling
+from voxcpm_grpc.request import Adapter, Conditioning, ModelInfo, Prompt, Request, Sampling
 
 
 def requests(first: int, streams: int, *, steps: int, timesteps: int, chars: int) -> list[Request]:
@@ -23,3 +23,8 @@ def with_prompt(request: Request, steps: int, info: ModelInfo) -> Request:
     latents = np.random.default_rng(int(request.id)).standard_normal((steps, info.patch_size, info.latent_dim))
     prompt = Prompt(text=f"{request.text} ", latents=latents.astype(np.float32))
     return replace(request, conditioning=Conditioning(prompt=prompt))
+
+
+def with_adapter(request: Request, adapter: Adapter) -> Request:
+    """The request, spoken with an adapter."""
+    return replace(request, conditioning=replace(request.conditioning, adapter=adapter))

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from voxcpm_grpc.errors import InvalidRequest, VoxCPMError
+from voxcpm_grpc.engine.adapters import Adapters
+from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.request import (
     Admitted,
     AudioChunk,
@@ -18,7 +19,6 @@ from voxcpm_grpc.request import (
     Event,
     Finished,
     FinishReason,
-    LoraInfo,
     ModelInfo,
     Request,
     Stats,
@@ -58,6 +58,7 @@ class PacedEngine:
 
     step_seconds: float
     info: ModelInfo = INFO
+    adapters: Adapters = field(default_factory=lambda: Adapters(0, lambda directory: None))
     _streams: dict[str, _Stream] = field(default_factory=dict)
     _due: float = 0.0
 
@@ -85,18 +86,6 @@ class PacedEngine:
         raise NotImplementedError
 
     def decode(self, id: str, latents: np.ndarray) -> None:
-        raise NotImplementedError
-
-    def loras(self) -> tuple[LoraInfo, ...]:
-        return ()
-
-    def read_lora(self, info: LoraInfo) -> object:
-        raise InvalidRequest("this engine has no model, and so takes no LoRA adapters")
-
-    def add_lora(self, info: LoraInfo, adapter: object) -> None:
-        raise NotImplementedError
-
-    def remove_lora(self, id: str) -> None:
         raise NotImplementedError
 
     def collect(self) -> None:

@@ -281,7 +281,7 @@ async def _model(
     listed = () if directory is None else await threads.run(presets.read, directory)
     wanted = settings.voices.default if pool is pools[0] or settings.voices.default == "none" else "auto"
     catalog.set_presets(await presets.build(listed, builder), presets.default(listed, wanted))
-    reader = RequestReader(pool.info, settings.limits, pool.find_lora, style_in_text=settings.text.style_in_text)
+    reader = RequestReader(pool.info, settings.limits, pool.adapters.find, style_in_text=settings.text.style_in_text)
     return Model(pool, builder, catalog, reader, UploadReader(reader))
 
 

@@ -70,7 +70,8 @@ async def running_fronts(
             found = checkpoints = await found_models(served, directories)
             standby = standby_process(served, checkpoints)
             engines = engine_factories(served, checkpoints, standby)
-        host = EngineHost(engines, settings.supervision, standby)
+        loras = [one.settings.engine.loras for one in served]
+        host = EngineHost(engines, settings.supervision, loras=loras, standby=standby)
         with _metrics(settings, host) as metrics, _http_metrics(settings) as http_metrics:
             fronts = {
                 f"front {number}": partial(

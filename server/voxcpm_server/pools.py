@@ -38,7 +38,7 @@ def process_pools(served: Sequence[ModelSettings], directories: Sequence[Path]) 
     """Engines in processes of this host, not yet started. They share a standby process, so they close together."""
     standby = standby_process(served, directories)
     return [
-        EnginePool(factories.values(), one.settings.supervision, standby=standby)
+        EnginePool(factories.values(), one.settings.supervision, loras=one.settings.engine.loras, standby=standby)
         for one, factories in zip(served, engine_factories(served, directories, standby), strict=True)
     ]
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import shutil
+import tempfile
+import threading
 import weakref
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +17,26 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support import goldens
-from support.engines import Outcome, at_rest, collect, engine, finished, latents, mixed_requests, run, watch_launches
+from support.engines import (
+    Outcome,
+    at_rest,
+    collect,
+    engine,
+    finished,
+    latents,
+    mixed_requests,
+    run,
+    watch_launches,
+    with_adapter,
+)
+from support.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.engine import Engine
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, QueueFull, Reason, VoxCPMError
 from voxcpm_grpc.models.base import AdapterOptions
-from voxcpm_grpc.request import LoraInfo, Request, Sampling
+from voxcpm_grpc.models.voxcpm.model import VoxCPM
+from voxcpm_grpc.request import Adapter, Priority, Request, Sampling
 
 pytestmark = pytest.mark.thorough
 
@@ -29,21 +45,34 @@ KINDS = frozenset({"attention", "mlp", "projections"})
 TOLERANCE = 1e-5
 
 
-def info(id: str, directory: Path) -> LoraInfo:
-    fingerprint = lora_files.fingerprint(directory)
-    return LoraInfo(id=id, name=id, source=str(directory), directory=str(directory), fingerprint=fingerprint)
+def adapter(name: str, directory: Path) -> Adapter:
+    return lora_files.describe(name, str(directory), directory)
 
 
-def register(eng: Engine, id: str, directory: Path) -> None:
-    registered = info(id, directory)
-    eng.add_lora(registered, eng.read_lora(registered))
+def copied(source: Path, target: Path) -> Path:
+    """A copy of an adapter with the same weights, whose content is another one because of its configuration."""
+    folder = Path(shutil.copytree(source / "adapter", target))
+    config = folder / lora_files.CONFIG
+    config.write_text(f"{config.read_text()} \n")
+    return folder
 
 
-def adapted_engine(*, places: int = 4, rank: int = 16, targets: frozenset[str] = KINDS, **options) -> Engine:
-    """An engine with the adapters of the goldens, and two copies of them under other names."""
+COPIES = tempfile.TemporaryDirectory()
+LORAS = {
+    "layers": adapter("layers", LAYERS / "adapter"),
+    "attention": adapter("attention", ATTENTION / "adapter"),
+    "layers 2": adapter("layers 2", copied(LAYERS, Path(COPIES.name, "layers"))),
+    "attention 2": adapter("attention 2", copied(ATTENTION, Path(COPIES.name, "attention"))),
+}
+
+
+def adapted_engine(
+    *, places: int = 4, rank: int = 16, targets: frozenset[str] = KINDS, loras: Iterable[str] = LORAS, **options
+) -> Engine:
+    """An engine that has read some adapters: by default those of the goldens, and two copies of them."""
     eng = engine(adapters=AdapterOptions(places, rank, targets), **options)
-    for id, folder in (("layers", LAYERS), ("attention", ATTENTION), ("layers 2", LAYERS), ("attention 2", ATTENTION)):
-        register(eng, id, folder / "adapter")
+    for name in loras:
+        eng.adapters.read_now(LORAS[name])
     return eng
 
 
@@ -52,8 +81,8 @@ def adapted_engine(*, places: int = 4, rank: int = 16, targets: frozenset[str] =
 def test_speech_with_an_adapter_equals_that_of_the_official_package(folder, name):
     golden = goldens.load(name, folder)
     eng = engine(noise=torch.from_numpy(golden.noise), adapters=AdapterOptions(2, 16, KINDS))
-    register(eng, "x", folder / "adapter")
-    eng.add(replace(golden.request, lora="x"))
+    eng.adapters.read_now(adapter("x", folder / "adapter"))
+    eng.add(with_adapter(golden.request, adapter("x", folder / "adapter")))
     outcome = run(eng)[name]
     np.testing.assert_allclose(latents(outcome), golden.latents, atol=1e-4, rtol=0)
     golden.same_audio(outcome.waveform, atol=1e-4)
@@ -62,9 +91,9 @@ def test_speech_with_an_adapter_equals_that_of_the_official_package(folder, name
 
 def requests() -> list[Request]:
     """Requests of every mode with four adapters and none, two of each with the same prompt."""
-    ids = ("", "layers", "attention", "layers 2", "attention 2")
+    ids = ("", *LORAS)
     return [
-        replace(request, id=f"{request.id} {id}", lora=id)
+        with_adapter(replace(request, id=f"{request.id} {id}"), LORAS.get(id))
         for index, request in enumerate(mixed_requests(6))
         for id in (ids[index % 5], ids[(index + 1) % 5])
     ]
@@ -103,7 +132,8 @@ def test_a_stream_without_an_adapter_takes_over_the_slot_of_one_with_it():
         return Request(id="plain", text="a text of its own", sampling=Sampling(seed=1, max_steps=3))
 
     def adapted(id: str) -> Request:
-        return replace(plain(), id=id, lora="layers", sampling=Sampling(seed=2, max_steps=12))
+        request = replace(plain(), id=id, sampling=Sampling(seed=2, max_steps=12))
+        return with_adapter(request, LORAS["layers"])
 
     fresh = adapted_engine()
     fresh.add(plain())
@@ -154,26 +184,28 @@ def test_the_adapters_change_the_speech(alone):
         assert np.abs(a[:size] - b[:size]).max() > 1e-3
 
 
-def voiced(id: str, lora: str) -> Request:
+def voiced(id: str, lora: Adapter | None) -> Request:
     """A request with a long common beginning."""
-    return replace(next(r for r in mixed_requests() if r.conditioning.reference is not None), id=id, lora=lora)
+    request = next(r for r in mixed_requests() if r.conditioning.reference is not None)
+    return with_adapter(replace(request, id=id), lora)
 
 
-def test_prompts_are_shared_with_the_same_adapter_only():
+def test_prompts_are_shared_with_the_same_adapter_only_under_any_name():
     eng = adapted_engine()
-    cached = {}
-    for id, lora in (("a", "layers"), ("b", "attention"), ("c", ""), ("d", "layers"), ("e", "layers 2"), ("f", "")):
+    cached, same = {}, replace(LORAS["layers"], name="another", source="elsewhere")
+    loras = (LORAS["layers"], LORAS["attention"], None, LORAS["layers"], same, LORAS["layers 2"], None)
+    for id, lora in zip("abcdefg", loras, strict=True):
         eng.add(voiced(id, lora))
         admitted = run(eng)[id].admitted
         assert admitted
         cached[id] = admitted.cached_tokens
-    # "layers 2" has the same files as "layers".
-    assert [id for id, tokens in cached.items() if tokens] == ["d", "e", "f"]
+    assert [id for id, tokens in cached.items() if tokens] == ["d", "e", "g"]
 
 
-def brief(id: str, lora: str = "", steps: int = 3) -> Request:
+def brief(id: str, lora: str = "", steps: int = 3, **options) -> Request:
     sampling = Sampling(min_steps=steps, max_steps=steps, inference_timesteps=4)
-    return Request(id=id, text="Hello.", lora=lora, sampling=sampling)
+    text = "Hello." + " And more." * (steps // 10)
+    return with_adapter(Request(id=id, text=text, sampling=sampling, **options), LORAS.get(lora))
 
 
 def order_of_admission(eng: Engine, *added: Request) -> list[str]:
@@ -254,55 +286,243 @@ def test_an_adapter_of_the_language_models_leaves_the_diffusion_as_it_is(monkeyp
     assert any(seen)
 
 
-def test_an_adapter_in_use_is_not_removed():
+def test_an_interactive_request_takes_the_place_of_batch_streams():
+    """Also if slots are free. The batch streams go on later as if nothing had happened."""
+    batch = [brief(id, "layers", 30, priority=Priority.BATCH) for id in ("batch 1", "batch 2")]
+    expected = {}
+    for request in batch:
+        alone = adapted_engine()
+        alone.add(request)
+        expected |= run(alone)
+    eng, outcomes = adapted_engine(places=1, slots=6), defaultdict(Outcome)
+    for request in batch:
+        eng.add(request)
+    for _ in range(6):
+        collect(outcomes, eng.step())
+    eng.add(brief("batch 3", "attention", priority=Priority.BATCH))  # it waits
+    eng.add(brief("interactive", "attention"))
+    for _ in range(6):
+        collect(outcomes, eng.step())
+    assert outcomes["interactive"].finished and not outcomes["batch 3"].admitted
+    assert not any(outcomes[request.id].finished for request in batch)
+    run(eng, outcomes=outcomes)
+    assert finished(outcomes["batch 3"]) and eng.stats().swaps == 2 and at_rest(eng)
+    for id, one in expected.items():
+        np.testing.assert_allclose(outcomes[id].waveform, one.waveform, atol=TOLERANCE)
+
+
+def test_a_batch_stream_without_a_place_holds_up_no_interactive_request():
+    eng, outcomes = adapted_engine(places=2, slots=6), defaultdict(Outcome)
+    for id, lora in (("batch 1", "layers"), ("batch 2", "attention")):
+        eng.add(brief(id, lora, 30, priority=Priority.BATCH))
+    for _ in range(4):
+        collect(outcomes, eng.step())
+    for id, lora in (("one", "layers 2"), ("two", "attention 2")):  # the second one while a batch stream waits
+        eng.add(brief(id, lora, 12))
+        for _ in range(4):
+            collect(outcomes, eng.step())
+    assert outcomes["one"].audio and outcomes["two"].audio
+    assert all(finished(outcome) for outcome in run(eng, outcomes=outcomes).values()) and at_rest(eng)
+
+
+def test_an_interactive_stream_keeps_its_place():
+    eng, outcomes = adapted_engine(places=1, slots=4), defaultdict(Outcome)
+    eng.add(brief("first", "layers", 9))
+    collect(outcomes, eng.step())
+    eng.add(brief("second", "attention"))
+    eng.add(brief("batch", "attention 2", priority=Priority.BATCH))
+    while not outcomes["first"].finished:
+        assert not outcomes["second"].admitted
+        collect(outcomes, eng.step())
+    assert all(finished(outcome) for outcome in run(eng, outcomes=outcomes).values()) and not eng.stats().swaps
+
+
+# ---- adapters that requests name before they are read
+
+
+def until_read(eng: Engine) -> None:
+    """Wait until the thread has read an adapter, or could not."""
+    wait_until(lambda: eng.busy)
+
+
+@pytest.fixture
+def may_read(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Until the event is set, engines that are made from now on do not read an adapter to its end."""
+    read, event = VoxCPM.read_adapter, threading.Event()
+
+    def slow(model: VoxCPM, directory: Path) -> object:
+        assert event.wait(HANG_SECONDS)
+        return read(model, directory)
+
+    monkeypatch.setattr(VoxCPM, "read_adapter", slow)
+    return event
+
+
+def test_a_request_waits_until_its_adapter_is_read_and_others_pass_it(alone, may_read):
+    mixed = requests()
+    named = next(request for request in mixed if request.conditioning.adapter == LORAS["layers"])
+    others = [request for request in mixed if request.conditioning.adapter is None]
+    may_read.set()
+    eng = adapted_engine(loras=["attention"])
+    may_read.clear()
+    eng.add(named)
+    for request in (*others, brief("brief", "attention")):
+        eng.add(request)
+    outcomes = run(eng)
+    assert not outcomes[named.id].admitted and finished(outcomes.pop("brief"))
+    assert outcomes.keys() - {named.id} == {request.id for request in others} and eng.stats().waiting == 1
+    may_read.set()
+    until_read(eng)
+    run(eng, outcomes=outcomes)
+    assert_same(outcomes, {id: alone[id] for id in outcomes})
+    assert at_rest(eng) and set(eng.adapters.fingerprints) == {LORAS["attention"].fingerprint}
+
+
+def test_a_request_whose_adapter_cannot_be_read_ends_alone(tmp_path, caplog):
+    changed, missing = (adapter(name, copied(LAYERS, tmp_path / name)) for name in ("changed", "missing"))
+    (tmp_path / "changed" / lora_files.CONFIG).write_text("{}")
+    shutil.rmtree(tmp_path / "missing")
+    eng, outcomes = adapted_engine(loras=[]), defaultdict(Outcome)
+    for lora in (changed, missing):
+        eng.add(with_adapter(brief(lora.name), lora))
+    eng.add(brief("plain", steps=30))
+    while not (outcomes["changed"].error and outcomes["missing"].error):
+        until_read(eng)
+        collect(outcomes, eng.step())
+    for name in ("changed", "missing"):
+        error = outcomes[name].error
+        assert isinstance(error, FailedPrecondition) and error.reason is Reason.LORA_LOST
+    run(eng, outcomes=outcomes)
+    assert finished(outcomes["plain"]) and at_rest(eng) and eng.stats().failed == 2
+    assert not eng.adapters.fingerprints and "register it again" in caplog.text
+
+
+def preloaded(eng: Engine, id: str, lora: Adapter) -> VoxCPMError | None:
+    """Preload an adapter; returns the error."""
+    eng.adapters.preload(id, lora)
+    outcomes: defaultdict[str, Outcome] = defaultdict(Outcome)
+    while not (outcomes[id].pieces or outcomes[id].error):
+        until_read(eng)
+        collect(outcomes, eng.step())
+    return outcomes[id].error
+
+
+def test_a_preload_ends_when_the_adapter_is_read(tmp_path):
+    eng = adapted_engine(loras=[])
+    assert preloaded(eng, "1", LORAS["layers"]) is None
+    assert eng.adapters.fingerprints == ()  # nobody keeps it
+    eng.adapters.keep([LORAS["layers"]])
+    until_read(eng)
+    assert preloaded(eng, "2", LORAS["layers"]) is None
+    assert eng.adapters.fingerprints == (LORAS["layers"].fingerprint,)
+    missing = replace(LORAS["attention"], directory=str(tmp_path))
+    error = preloaded(eng, "3", missing)
+    assert isinstance(error, InvalidRequest) and "'attention' cannot be read" in error.message
+    few = engine(adapters=AdapterOptions(1, 8, KINDS))
+    error = preloaded(few, "4", LORAS["attention"])
+    assert isinstance(error, InvalidRequest) and error.message.startswith("the LoRA adapter 'attention': its rank r")
+
+
+def test_what_is_cancelled_while_it_is_read_stays_nowhere(may_read):
+    eng = engine(adapters=AdapterOptions(1, 16, KINDS))
+    eng.adapters.preload("preload", LORAS["layers"])
+    eng.add(brief("request", "attention"))
+    eng.cancel("preload")
+    eng.cancel("request")
+    may_read.set()
+    eng.add(brief("last", "layers 2"))
+    outcomes = defaultdict(Outcome)
+    while not outcomes["last"].finished:
+        until_read(eng)
+        collect(outcomes, eng.step())
+    assert list(outcomes) == ["last"] and not eng.adapters.fingerprints and at_rest(eng)
+
+
+def test_an_adapter_that_nobody_keeps_speaks_on_for_its_requests():
     eng = adapted_engine()
+    lora = LORAS["layers"]
     eng.add(brief("a", "layers"))
     eng.add(brief("b", "layers"))
-    with pytest.raises(FailedPrecondition, match="2 requests use the LoRA adapter 'layers'"):
-        eng.remove_lora("layers")
+    eng.adapters.keep([])
+    assert eng.adapters.fingerprints == (lora.fingerprint,)
     eng.cancel("a")
-    run(eng)
-    eng.remove_lora("layers")
-    assert [lora.id for lora in eng.loras()] == ["attention", "layers 2", "attention 2"]
-    with pytest.raises(FailedPrecondition, match="not registered"):
-        eng.add(brief("c", "layers"))
-    with pytest.raises(FailedPrecondition, match="not registered"):
-        eng.remove_lora("layers")
-    assert at_rest(eng)
+    assert eng.adapters.fingerprints == (lora.fingerprint,)
+    assert finished(run(eng)["b"])
+    assert not eng.adapters.fingerprints
+    eng.add(brief("c", "layers"))  # a turn that has chosen it may go on
+    until_read(eng)
+    assert finished(run(eng)["c"]) and not eng.adapters.fingerprints and at_rest(eng)
 
 
-def test_an_id_in_use_is_refused():
-    with pytest.raises(InvalidRequest, match="'layers' is in use"):
-        register(adapted_engine(), "layers", ATTENTION / "adapter")
+def test_adapters_of_equal_content_are_one():
+    eng = adapted_engine(places=1, loras=["layers"])
+    written = writes(eng)
+    eng.add(brief("a", "layers"))
+    eng.add(with_adapter(brief("b"), replace(LORAS["layers"], name="another", directory="/nowhere")))
+    outcomes = run(eng)
+    assert np.array_equal(outcomes["a"].waveform, outcomes["b"].waveform) and len(written) == 1
 
 
 def test_an_engine_without_memory_for_adapters_says_so():
-    with pytest.raises(FailedPrecondition, match=r"engine\.max_loras"):
-        register(engine(), "x", LAYERS / "adapter")
+    eng = engine()
+    for use in (
+        lambda: eng.add(brief("a", "layers")),
+        lambda: eng.adapters.preload("b", LORAS["layers"]),
+        lambda: eng.adapters.read_now(LORAS["layers"]),
+    ):
+        with pytest.raises(FailedPrecondition, match=r"engine\.max_loras"):
+            use()
+    assert not eng.busy and at_rest(eng)
 
 
-def test_registrations_beside_streams_leave_nothing_behind(alone):
-    eng = adapted_engine(slots=16, places=2)
+def test_a_request_that_is_refused_leaves_no_adapter_in_use():
+    eng = engine(adapters=AdapterOptions(1, 16, KINDS), slots=1, max_queue=1)
+    for id in ("running", "waiting"):
+        eng.add(brief(id))
+        eng.step()
+    with pytest.raises(QueueFull):
+        eng.add(brief("refused", "layers"))
+    while eng.busy:
+        eng.step()
+    assert not eng.adapters.fingerprints and at_rest(eng)
+
+
+def test_registrations_beside_streams_leave_nothing_behind(alone, tmp_path):
+    eng, outcomes, removed = adapted_engine(slots=16, places=2), defaultdict(Outcome), []
+    eng.adapters.keep(LORAS.values())
     for request in requests():
         eng.add(request)
-    known = info("x", ATTENTION / "adapter")
-    adapter, outcomes, removed = eng.read_lora(known), defaultdict(Outcome), []
+    folder = copied(ATTENTION, tmp_path / "adapter")
     for cycle in range(200):
-        matrices = {name: replace(update, down=update.down.clone()) for name, update in adapter.updates.items()}
-        removed.append(weakref.ref(next(iter(matrices.values())).down))
-        eng.add_lora(replace(known, id=f"cycle {cycle}"), replace(adapter, updates=matrices))
+        (folder / lora_files.CONFIG).write_text(
+            (ATTENTION / "adapter" / lora_files.CONFIG).read_text() + " " * (cycle + 1)
+        )
+        lora = adapter("cycle", folder)
+        eng.adapters.keep([*LORAS.values(), lora])
+        eng.adapters.preload(f"cycle {cycle}", lora)
+        while not outcomes[f"cycle {cycle}"].pieces:
+            until_read(eng)
+            collect(outcomes, eng.step())
+        held = eng.adapters.want("test", lora)
+        removed.append(weakref.ref(next(iter(held.weights.updates.values())).down))
         if cycle % 50 == 0:
-            eng.add(brief(f"brief {cycle}", f"cycle {cycle}"))
+            eng.add(with_adapter(brief(f"brief {cycle}"), lora))
             run(eng, outcomes=outcomes)
-        eng.remove_lora(f"cycle {cycle}")
-        del matrices
+        eng.adapters.done("test", held)
+        eng.adapters.keep(LORAS.values())
+        del held, outcomes[f"cycle {cycle}"]
+    run(eng, outcomes=outcomes)
     assert all(outcomes.pop(f"brief {cycle}").finished for cycle in range(0, 200, 50))
     assert_same(outcomes, alone)
     gc.collect()
-    assert len(eng.loras()) == 4 and not any(reference() is not None for reference in removed) and at_rest(eng)
+    assert set(eng.adapters.fingerprints) == {lora.fingerprint for lora in LORAS.values()}
+    assert not any(reference() is not None for reference in removed) and at_rest(eng)
 
 
-def copied(tmp_path: Path, source: Path, change) -> Path:
+# ---- adapters that do not fit
+
+
+def changed(tmp_path: Path, source: Path, change) -> Path:
     """A copy of an adapter whose tensors were changed."""
     folder = Path(shutil.copytree(source / "adapter", tmp_path / "adapter"))
     tensors = load_file(folder / lora_files.WEIGHTS)
@@ -315,31 +535,31 @@ def copied(tmp_path: Path, source: Path, change) -> Path:
 def test_maps_without_memory_are_refused_by_name():
     eng = adapted_engine()
     with pytest.raises(InvalidRequest, match=r"estimator\.in_proj\.lora_A.*estimator\.time_mlp\.linear_1\.lora_A"):
-        register(eng, "x", MERGED / "adapter")
+        eng.adapters.read_now(adapter("x", MERGED / "adapter"))
     few = engine(adapters=AdapterOptions(1, 16, frozenset({"attention"})))
     with pytest.raises(InvalidRequest, match=r"50 tensors .*engine\.lora_targets.*mlp\.down_proj\.lora_A"):
-        register(few, "x", LAYERS / "adapter")
-    assert not few.loras()
+        few.adapters.read_now(LORAS["layers"])
+    assert not few.adapters.fingerprints
 
 
 def test_a_rank_above_the_limit_is_refused():
     few = engine(adapters=AdapterOptions(1, 8, KINDS))
     with pytest.raises(InvalidRequest, match=r"rank r is 12 and at most 8 .*engine\.max_lora_rank"):
-        register(few, "x", ATTENTION / "adapter")
+        few.adapters.read_now(LORAS["attention"])
 
 
 def test_an_adapter_of_another_shape_is_refused_whole(tmp_path):
     eng = engine(adapters=AdapterOptions(1, 16, KINDS))
     name = "residual_lm.layers.0.self_attn.v_proj.lora_B"
-    folder = copied(tmp_path, ATTENTION, lambda tensors: tensors.update({name: torch.zeros(3, 12)}))
+    folder = changed(tmp_path, ATTENTION, lambda tensors: tensors.update({name: torch.zeros(3, 12)}))
     with pytest.raises(InvalidRequest, match=rf"{name} is \[3, 12\] instead of"):
-        register(eng, "x", folder)
-    assert not eng.loras()
+        eng.adapters.read_now(adapter("x", folder))
+    assert not eng.adapters.fingerprints
 
 
 def test_a_lower_rank_after_a_higher_one_leaves_nothing_of_it(tmp_path):
     """In one place, one after another: the second adapter gives what it gives alone."""
-    request = next(r for r in requests() if r.lora == "layers")
+    request = next(r for r in requests() if r.conditioning.adapter == LORAS["layers"])
     outcomes = []
     for first in (False, True):
         eng = adapted_engine(places=1)

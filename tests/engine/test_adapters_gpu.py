@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from support import goldens
 from support.checkpoints import TINY
-from support.engines import Outcome, at_rest, finished, latents, mixed_requests, run, run_arriving, watch_joins
+from support.engines import (
+    Outcome,
+    adapted_requests,
+    at_rest,
+    finished,
+    latents,
+    run,
+    run_arriving,
+    watch_joins,
+    with_adapter,
+)
 
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
 from voxcpm_grpc.models.families import load_model
-from voxcpm_grpc.request import LoraInfo, Request
+from voxcpm_grpc.request import Request
 from voxcpm_grpc.settings.engine import EngineSettings
 
 pytestmark = pytest.mark.gpu
 FOLDERS = {"layers": goldens.GOLDENS / "lora_layers", "attention": goldens.GOLDENS / "lora_attention"}
+ADAPTERS = {name: lora_files.describe(name, "", folder / "adapter") for name, folder in FOLDERS.items()}
 KINDS = frozenset({"attention", "mlp", "projections"})
 
 
@@ -34,16 +43,8 @@ def adapted_engine(*, slots=16, places=2, noise=None, graphs=True, **settings) -
         adapters=AdapterOptions(places, 16, KINDS),
     )
     eng = Engine(load_model(TINY, options), EngineSettings(**settings), device, graphs=graphs)
-    for name, folder in FOLDERS.items():
-        directory = folder / "adapter"
-        info = LoraInfo(
-            id=name,
-            name=name,
-            source=name,
-            directory=str(directory),
-            fingerprint=lora_files.fingerprint(directory),
-        )
-        eng.add_lora(info, eng.read_lora(info))
+    for adapter in ADAPTERS.values():
+        eng.adapters.read_now(adapter)
     return eng
 
 
@@ -52,15 +53,14 @@ def adapted_engine(*, slots=16, places=2, noise=None, graphs=True, **settings) -
 def test_speech_with_an_adapter_equals_that_of_the_official_package(lora, name):
     golden = goldens.load(name, FOLDERS[lora])
     eng = adapted_engine(noise=torch.from_numpy(golden.noise))
-    eng.add(replace(golden.request, lora=lora))
+    eng.add(with_adapter(golden.request, ADAPTERS[lora]))
     outcome = run(eng)[name]
     np.testing.assert_allclose(latents(outcome), golden.latents, atol=1e-3, rtol=0)
     golden.same_audio(outcome.waveform, atol=1e-3)
 
 
 def requests() -> list[Request]:
-    ids = ("", *FOLDERS)
-    return [replace(request, lora=ids[index % 3]) for index, request in enumerate(mixed_requests())]
+    return adapted_requests(8, {name: folder / "adapter" for name, folder in FOLDERS.items()})
 
 
 @pytest.mark.parametrize("places", [1, 2])

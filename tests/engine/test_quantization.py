@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support import goldens
 from support.checkpoints import TINY
-from support.engines import engine, finished, latents, mixed_requests, run
+from support.engines import engine, finished, latents, mixed_requests, run, with_adapter
 
 from tools.voice import round_weights
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.models.base import AdapterOptions
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
-from voxcpm_grpc.request import LoraInfo
 
 pytestmark = pytest.mark.thorough
 
@@ -36,13 +34,11 @@ def rounded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def speech(requests=None, *, adapted: bool = False, **options):
     """The outcomes of requests, with plain operations. adapted: half of the requests use an adapter."""
     adapters = AdapterOptions(2, 16, frozenset({"attention", "mlp", "projections"})) if adapted else None
-    eng = engine(fused=False, adapters=adapters, **options)
+    eng, adapter = engine(fused=False, adapters=adapters, **options), lora_files.describe("x", "", ADAPTER)
     if adapted:
-        fingerprint = lora_files.fingerprint(ADAPTER)
-        info = LoraInfo(id="x", name="x", source=str(ADAPTER), directory=str(ADAPTER), fingerprint=fingerprint)
-        eng.add_lora(info, eng.read_lora(info))
+        eng.adapters.read_now(adapter)
     for index, request in enumerate(requests or mixed_requests()):
-        eng.add(replace(request, lora="x" if adapted and index % 2 else ""))
+        eng.add(with_adapter(request, adapter if adapted and index % 2 else None))
     return run(eng)
 
 

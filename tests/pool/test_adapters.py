@@ -1,10 +1,11 @@
-"""LoRA adapters of the engines of a pool: registration, streams that hold them, and engines that are lost."""
+"""LoRA adapters of the engines of a pool: registration, turns that have chosen them, and engines that are lost."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,37 +13,46 @@ from support.fake_engine import MakeFake, request, write_lora
 from support.pools import Launcher, RecordedPool, everything, patient, pool_of, started
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
-from voxcpm_grpc.errors import AlreadyExists, FailedPrecondition, Internal, InvalidRequest, NotFound, Unavailable
+from voxcpm_grpc import lora_files
+from voxcpm_grpc.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    Internal,
+    InvalidRequest,
+    NotFound,
+    StartupError,
+    Unavailable,
+)
 from voxcpm_grpc.pool import supervisor
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import AudioChunk, LoraInfo
+from voxcpm_grpc.request import Adapter, AudioChunk
 
 QUICK = patient(restart_seconds=0.2)
 
 
-async def register(pool: EnginePool, name: str, directory: Path) -> LoraInfo:
+async def register(pool: EnginePool, name: str, directory: Path) -> Adapter:
     async with asyncio.timeout(HANG_SECONDS):
-        return await pool.register_lora(name, "file:somewhere", directory)
+        return await pool.adapters.register(name, "file:somewhere", directory)
 
 
-async def sound(pool: EnginePool, lora: str, id: str = "r", steps: int = 3) -> list[float]:
+async def sound(pool: EnginePool, adapter: Adapter | None, id: str = "r", steps: int = 3) -> list[float]:
     """The value of each chunk of a request with an adapter."""
-    events = await everything(pool.generate(request(id, steps, lora=lora)))
+    events = await everything(pool.generate(request(id, steps, adapter=adapter)))
     return [float(event.samples[0]) for event in events if isinstance(event, AudioChunk)]
 
 
 def names(pool: EnginePool) -> list[str]:
-    return [info.name for info in pool.loras()]
+    return [adapter.name for adapter in pool.adapters.registered]
 
 
-def ids(pool: EnginePool) -> list[set[str]]:
-    """The ids that each engine has."""
-    return [{info.id for info in replica.loras.infos} for replica in pool.replicas]
+def read_by(pool: EnginePool) -> list[set[str]]:
+    """The fingerprints of the adapters that each engine has read."""
+    return [set(replica.adapters) for replica in pool.replicas]
 
 
 async def engines_have(pool: EnginePool, *wanted: str) -> None:
-    """Wait until all engines have these adapters and no others."""
-    await until(lambda: all(found == set(wanted) for found in ids(pool)))
+    """Wait until all engines have read adapters with these fingerprints and no others."""
+    await until(lambda: all(found == set(wanted) for found in read_by(pool)))
 
 
 async def test_a_registered_adapter_speaks_on_every_engine(tmp_path):
@@ -50,67 +60,82 @@ async def test_a_registered_adapter_speaks_on_every_engine(tmp_path):
         anna = await register(pool, "anna", write_lora(tmp_path, 1000))
         assert (anna.name, anna.source, anna.directory) == ("anna", "file:somewhere", str(tmp_path))
         assert len(anna.fingerprint) == 32
-        assert pool.loras() == (anna,)
-        assert ids(pool) == [{anna.id}, {anna.id}]
-        with pool.lora("anna") as id:
-            for number in range(4):  # equal engines take turns
-                assert await sound(pool, id, f"r{number}") == [1000, 1001, 1002]
-            assert await sound(pool, "") == [0, 1, 2]
+        assert pool.adapters.registered == (anna,) and pool.adapters.find("anna") is anna
+        assert read_by(pool) == [{anna.fingerprint}, {anna.fingerprint}]
+        for number in range(4):  # equal engines take turns
+            assert await sound(pool, anna, f"r{number}") == [1000, 1001, 1002]
+        assert await sound(pool, None) == [0, 1, 2]
         assert all(stats.chunks for stats in pool.stats_by_engine().values())
 
 
-async def test_an_unregistered_adapter_is_freed_when_no_stream_holds_it(tmp_path):
-    async with pool_of(MakeFake()) as pool:
-        anna = await register(pool, "anna", write_lora(tmp_path))
-        with pool.lora("anna") as id:
-            await pool.unregister_lora("anna")
-            assert names(pool) == []
-            with pytest.raises(NotFound, match="'anna'; the server has none"), pool.lora("anna"):
-                pass
-            assert pool.streams_with(anna.id) == 1
-            assert await sound(pool, id) == [1000, 1001, 1002]
-            assert ids(pool) == [{anna.id}]
-        assert pool.streams_with(anna.id) == 0
-        await engines_have(pool)
-        with pytest.raises(FailedPrecondition, match="register it again"):
-            await sound(pool, id)
-
-
-async def test_a_request_that_outlives_its_holder_keeps_the_adapter(tmp_path):
-    may_continue = tmp_path / "may continue"
+async def test_an_unregistered_adapter_is_freed_when_no_turn_has_it(tmp_path):
+    """Engines keep it for turns that have chosen it, even if its files are gone."""
     async with pool_of(MakeFake()) as pool:
         await register(pool, "anna", write_lora(tmp_path / "anna"))
-        with pool.lora("anna") as id:
-            call = pool.generate(request("r", 5, f"after {may_continue}", lora=id))
-            await anext(call)
-        await pool.unregister_lora("anna")
+        turn = pool.adapters.find("anna")
+        await pool.adapters.unregister("anna")
+        shutil.rmtree(tmp_path / "anna")
+        assert names(pool) == []
+        with pytest.raises(NotFound, match="'anna'; the server has none"):
+            pool.adapters.find("anna")
+        for number in range(2):
+            assert await sound(pool, turn, f"r{number}") == [1000, 1001, 1002]
+            assert read_by(pool) == [{turn.fingerprint}]
+        other = replace(turn)
+        del turn
+        await engines_have(pool)
+        with pytest.raises(FailedPrecondition, match="register it again"):
+            await sound(pool, other)
+
+
+async def test_a_request_that_outlives_its_turn_keeps_the_adapter(tmp_path):
+    may_continue = tmp_path / "may continue"
+    async with pool_of(MakeFake()) as pool:
+        anna = await register(pool, "anna", write_lora(tmp_path / "anna"))
+        call = pool.generate(request("r", 5, f"after {may_continue}", anna))
+        await anext(call)
+        del anna
+        await pool.adapters.unregister("anna")
         may_continue.touch()
         events = await everything(call)
         assert [event.samples[0] for event in events if isinstance(event, AudioChunk)] == [1000 + i for i in range(5)]
+        del call
         await engines_have(pool)
 
 
-async def test_a_name_can_be_registered_again_while_streams_use_the_old_one(tmp_path):
+async def test_a_name_can_be_registered_again_while_turns_use_the_old_one(tmp_path):
     async with pool_of(MakeFake(), MakeFake()) as pool:
         old = await register(pool, "anna", write_lora(tmp_path / "old", 1000))
-        with pool.lora("anna") as old_id:
-            await pool.unregister_lora("anna")
-            new = await register(pool, "anna", write_lora(tmp_path / "new", 2000))
-            with pool.lora("anna") as new_id:
-                assert (old_id, new_id) == (old.id, new.id) and old.id != new.id
-                assert await sound(pool, old_id) == [1000, 1001, 1002]
-                assert await sound(pool, new_id) == [2000, 2001, 2002]
-        await engines_have(pool, new.id)
+        await pool.adapters.unregister("anna")
+        new = await register(pool, "anna", write_lora(tmp_path / "new", 2000))
+        assert pool.adapters.find("anna") is new and old.fingerprint != new.fingerprint
+        assert await sound(pool, old) == [1000, 1001, 1002]
+        assert await sound(pool, new) == [2000, 2001, 2002]
+        del old
+        await engines_have(pool, new.fingerprint)
         assert names(pool) == ["anna"]
+
+
+async def test_names_of_equal_content_share_it_until_the_last_one_is_unregistered(tmp_path):
+    async with pool_of(MakeFake()) as pool:
+        await register(pool, "anna", write_lora(tmp_path / "anna"))
+        content = (await register(pool, "bert", write_lora(tmp_path / "bert"))).fingerprint
+        assert names(pool) == ["anna", "bert"] and read_by(pool) == [{content}]
+        await pool.adapters.unregister("anna")
+        shutil.rmtree(tmp_path / "anna")
+        for number in range(2):
+            assert await sound(pool, pool.adapters.find("bert"), f"r{number}") == [1000, 1001, 1002]
+            assert read_by(pool) == [{content}]
+        await pool.adapters.unregister("bert")
+        await engines_have(pool)
 
 
 async def test_an_adapter_that_one_engine_refuses_stays_nowhere(tmp_path):
     async with pool_of(MakeFake(), MakeFake(loras_taken=False)) as pool:
-        with pytest.raises(InvalidRequest, match="the adapter anna does not fit this model"):
+        with pytest.raises(InvalidRequest, match="the LoRA adapter 'anna': it does not fit this model"):
             await register(pool, "anna", write_lora(tmp_path))
         assert names(pool) == []
         await engines_have(pool)
-        await until(lambda: not any(replica.loras.failed for replica in pool.replicas))
 
 
 async def test_errors_of_a_registration(tmp_path):
@@ -124,8 +149,8 @@ async def test_errors_of_a_registration(tmp_path):
         with pytest.raises(AlreadyExists, match="'anna' already"):
             await register(pool, "anna", write_lora(tmp_path / "anna"))
         with pytest.raises(NotFound, match="'bert'; the server has anna"):
-            await pool.unregister_lora("bert")
-        assert await sound(pool, "") == [0, 1, 2]
+            await pool.adapters.unregister("bert")
+        assert await sound(pool, None) == [0, 1, 2]
     with pytest.raises(Unavailable):
         await register(pool, "bert", write_lora(tmp_path / "anna"))
 
@@ -136,7 +161,7 @@ async def test_streams_go_on_while_the_files_are_read(tmp_path):
         registering = asyncio.create_task(
             register(pool, "anna", write_lora(tmp_path / "anna", then=f"after {may_read}"))
         )
-        assert len(await sound(pool, "", steps=300)) == 300
+        assert len(await sound(pool, None, steps=300)) == 300
         assert names(pool) == [] and not registering.done()
         with pytest.raises(AlreadyExists):
             await register(pool, "anna", write_lora(tmp_path / "other"))
@@ -151,52 +176,58 @@ async def test_a_cancelled_registration_leaves_nothing_behind(tmp_path):
         registering = asyncio.create_task(
             register(pool, "anna", write_lora(tmp_path / "anna", then=f"after {may_read}"))
         )
-        await sound(pool, "")
+        await sound(pool, None)
         registering.cancel()
         await asyncio.wait([registering])
         may_read.touch()
         bert = await register(pool, "bert", write_lora(tmp_path / "bert"))  # is read after it
-        assert names(pool) == ["bert"] and ids(pool) == [{bert.id}]
+        assert names(pool) == ["bert"]
+        await engines_have(pool, bert.fingerprint)
 
 
-async def test_an_engine_that_restarts_reads_the_adapters_that_streams_may_name(tmp_path):
+async def test_an_engine_that_restarts_reads_the_adapters_that_requests_may_name(tmp_path):
     engine = Launcher([MakeFake()])
     async with started(engine, settings=QUICK) as pool:
         old = await register(pool, "anna", write_lora(tmp_path / "old", 1000))
-        with pool.lora("anna") as old_id:
-            await pool.unregister_lora("anna")
-            new = await register(pool, "anna", write_lora(tmp_path / "new", 2000))
-            engine.kill()
-            await until(lambda: not pool.healthy)
-            assert pool.loras() == (new,)
-            await engines_have(pool, old.id, new.id)
-            assert await sound(pool, new.id) == [2000, 2001, 2002]
-            assert await sound(pool, old_id) == [1000, 1001, 1002]
-        await engines_have(pool, new.id)
+        await pool.adapters.unregister("anna")
+        new = await register(pool, "anna", write_lora(tmp_path / "new", 2000))
+        engine.kill()
+        await until(lambda: not pool.healthy)
+        assert pool.adapters.registered == (new,) and read_by(pool) == [set()]
+        await engines_have(pool, old.fingerprint, new.fingerprint)
+        assert await sound(pool, new) == [2000, 2001, 2002]
+        assert await sound(pool, old) == [1000, 1001, 1002]
+        del old
+        await engines_have(pool, new.fingerprint)
 
 
-async def test_requests_avoid_an_engine_that_cannot_read_their_adapter_again(tmp_path):
+async def test_requests_go_to_another_engine_than_one_that_cannot_read_their_adapter_again(tmp_path):
     a, b = Launcher([MakeFake()], "a"), Launcher([MakeFake()], "b")
     async with started(a, b, settings=QUICK) as pool:
         anna = await register(pool, "anna", write_lora(tmp_path / "anna"))
-        await register(pool, "bert", write_lora(tmp_path / "bert", 5))
+        bert = await register(pool, "bert", write_lora(tmp_path / "bert", 5))
         shutil.rmtree(tmp_path / "anna")
         a.kill()
-        await until(lambda: pool.replicas[0].loras.failed)
+        await until(lambda: pool.replicas[0].adapters == (bert.fingerprint,))
         assert all(replica.ready for replica in pool.replicas)
-        with pool.lora("bert") as id:
-            for number in range(4):
-                assert await sound(pool, anna.id, f"a{number}") == [1000, 1001, 1002]
-                assert await sound(pool, id, f"b{number}") == [5, 6, 7]
+        for number in range(4):
+            assert await sound(pool, anna, f"a{number}") == [1000, 1001, 1002]
+            assert await sound(pool, bert, f"b{number}") == [5, 6, 7]
+        b.kill(signal.SIGSTOP)  # its streams last, so that the other engine has less work
+        waiting = [pool.generate(request(f"w{number}", 3, "Hello." * 500, bert)) for number in range(2)]
+        calls = [pool.generate(request(f"c{number}", 3, adapter=anna)) for number in range(8)]
+        b.kill(signal.SIGCONT)
+        for events in await asyncio.gather(*map(everything, (*waiting, *calls))):
+            assert sum(isinstance(event, AudioChunk) for event in events) == 3
         b.kill()
-        await until(lambda: pool.replicas[1].loras.failed)
-        with pytest.raises(FailedPrecondition, match="register it again"):
-            await sound(pool, anna.id)
-        assert await sound(pool, "") == [0, 1, 2]
+        await until(lambda: pool.replicas[1].adapters == (bert.fingerprint,))
+        with pytest.raises(FailedPrecondition, match=r"no engine has the LoRA adapter.* register it again"):
+            await sound(pool, anna)
+        assert await sound(pool, None) == [0, 1, 2]
         assert names(pool) == ["anna", "bert"]
-        await pool.unregister_lora("anna")
+        await pool.adapters.unregister("anna")
         again = await register(pool, "anna", write_lora(tmp_path / "anna", 7))
-        assert await sound(pool, again.id) == [7, 8, 9]
+        assert await sound(pool, again) == [7, 8, 9]
 
 
 async def test_files_that_were_changed_after_the_registration_are_not_read(tmp_path):
@@ -205,13 +236,32 @@ async def test_files_that_were_changed_after_the_registration_are_not_read(tmp_p
         anna = await register(pool, "anna", write_lora(tmp_path, 1000))
         write_lora(tmp_path, 2000)
         engine.kill()
-        await until(lambda: pool.healthy and pool.replicas[0].loras.failed)
+        await until(lambda: not pool.healthy)
         with pytest.raises(FailedPrecondition, match="register it again"):
-            await sound(pool, anna.id)
+            await sound(pool, anna)
+        write_lora(tmp_path, 1000)  # as they were
+        assert await sound(pool, anna) == [1000, 1001, 1002]
 
 
-async def test_a_request_waits_for_no_engine_that_has_yet_to_read_its_adapter(tmp_path):
-    """It can be retried; the adapter is known meanwhile."""
+async def test_requests_prefer_an_engine_that_has_read_their_adapter(tmp_path):
+    """The other one reads it in a moment, and serves other requests meanwhile."""
+    a, b, may_read = Launcher([MakeFake()], "a"), Launcher([MakeFake()], "b"), tmp_path / "may read"
+    async with started(a, b, settings=QUICK) as pool:
+        may_read.touch()
+        anna = await register(pool, "anna", write_lora(tmp_path / "anna", then=f"after {may_read}"))
+        may_read.unlink()
+        a.kill()
+        await until(lambda: not pool.replicas[0].ready)
+        await until(lambda: pool.replicas[0].ready)
+        for number in range(4):
+            assert await sound(pool, anna, f"r{number}") == [1000, 1001, 1002]
+            assert await sound(pool, None, f"p{number}") == [0, 1, 2]
+        assert read_by(pool) == [set(), {anna.fingerprint}]
+        may_read.touch()
+        await engines_have(pool, anna.fingerprint)
+
+
+async def test_a_request_waits_in_an_engine_that_has_yet_to_read_its_adapter(tmp_path):
     engine, may_read = Launcher([MakeFake()]), tmp_path / "may read"
     async with started(engine, settings=QUICK) as pool:
         may_read.touch()
@@ -220,12 +270,11 @@ async def test_a_request_waits_for_no_engine_that_has_yet_to_read_its_adapter(tm
         engine.kill()
         await until(lambda: not pool.healthy)
         await until(lambda: pool.healthy)
-        assert pool.loras() == (anna,)
-        with pytest.raises(Unavailable) as caught:
-            await sound(pool, anna.id)
-        assert caught.value.retry_after
+        speaking = asyncio.create_task(sound(pool, anna, "a"))
+        assert await sound(pool, None, "b") == [0, 1, 2]
+        assert not speaking.done()
         may_read.touch()
-        await engines_have(pool, anna.id)
+        assert await speaking == [1000, 1001, 1002]
 
 
 async def test_an_engine_that_is_lost_during_a_registration_does_not_stop_it(tmp_path, monkeypatch):
@@ -237,7 +286,7 @@ async def test_an_engine_that_is_lost_during_a_registration_does_not_stop_it(tmp
         await until(lambda: not pool.replicas[0].ready)
         may_read.touch()
         anna = await registering
-        await engines_have(pool, anna.id)
+        await engines_have(pool, anna.fingerprint)
         may_read.unlink()
         monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", NEVER_SECONDS)
         registering = asyncio.create_task(register(pool, "bert", directory))
@@ -245,7 +294,7 @@ async def test_an_engine_that_is_lost_during_a_registration_does_not_stop_it(tmp
         b.kill()
         with pytest.raises(Unavailable):
             await registering
-        assert pool.loras() == (anna,)
+        assert pool.adapters.registered == (anna,)
 
 
 async def test_an_engine_that_is_added_later_has_the_adapters(tmp_path):
@@ -253,28 +302,37 @@ async def test_an_engine_that_is_added_later_has_the_adapters(tmp_path):
         anna = await register(pool, "anna", write_lora(tmp_path))
         pool.add(Launcher([MakeFake()], "later"))
         await until(lambda: len(pool.replicas) == 2 and all(replica.ready for replica in pool.replicas))
-        await engines_have(pool, anna.id)
+        await engines_have(pool, anna.fingerprint)
         await pool.remove(pool.replicas[0], seconds=HANG_SECONDS)
-        assert await sound(pool, anna.id) == [1000, 1001, 1002]
+        assert await sound(pool, anna) == [1000, 1001, 1002]
 
 
-async def test_adapters_of_the_start_are_registered_and_stay_unregistered(tmp_path):
-    info = LoraInfo(
-        id="anna", name="anna", source="x", directory=str(write_lora(tmp_path / "anna", 1000)), fingerprint=""
-    )
-    engine = Launcher([MakeFake(loras=(info,))])
-    async with started(engine, settings=QUICK) as pool:
-        assert pool.loras() == (info,)
-        assert await sound(pool, "anna") == [1000, 1001, 1002]
+async def test_adapters_of_the_settings_are_registered_and_stay_unregistered(tmp_path):
+    entry = f"anna={write_lora(tmp_path / 'anna', 1000)}"
+    engine = Launcher([MakeFake(loras=(entry,))])
+    async with started(engine, settings=QUICK, loras=[entry]) as pool:
+        [anna] = pool.adapters.registered
+        assert anna == lora_files.adapter_of(entry) and anna.name == "anna"
+        await engines_have(pool, anna.fingerprint)
+        assert await sound(pool, anna) == [1000, 1001, 1002]
         with pytest.raises(AlreadyExists):
             await register(pool, "anna", write_lora(tmp_path / "new", 2000))
-        await pool.unregister_lora("anna")
+        del anna
+        await pool.adapters.unregister("anna")
         new = await register(pool, "anna", write_lora(tmp_path / "new", 2000))
-        await engines_have(pool, new.id)
+        await engines_have(pool, new.fingerprint)
         engine.kill()
         await until(lambda: not pool.healthy)
-        await engines_have(pool, new.id)
-        assert pool.loras() == (new,)
+        await until(lambda: pool.healthy)
+        await engines_have(pool, new.fingerprint)
+        assert pool.adapters.registered == (new,)
+
+
+async def test_an_adapter_of_the_settings_without_files_stops_the_start(tmp_path):
+    entry = f"anna={tmp_path / 'nowhere'}"
+    with pytest.raises(StartupError, match=r"the LoRA adapter anna=.*nowhere: it has no lora_config"):
+        async with started(Launcher([MakeFake()]), loras=[entry]):
+            pass
 
 
 async def test_streams_with_an_adapter_are_retried_on_an_engine_that_has_it(tmp_path):
@@ -283,7 +341,7 @@ async def test_streams_with_an_adapter_are_retried_on_an_engine_that_has_it(tmp_
         anna = await register(pool, "anna", write_lora(tmp_path))
         a.kill(signal.SIGSTOP)
         b.kill(signal.SIGSTOP)
-        streams = [pool.generate(request(f"r{i}", 3, lora=anna.id)) for i in range(4)]
+        streams = [pool.generate(request(f"r{i}", 3, adapter=anna)) for i in range(4)]
         a.kill()
         b.kill(signal.SIGCONT)
         for events in await asyncio.gather(*map(everything, streams)):
@@ -292,14 +350,13 @@ async def test_streams_with_an_adapter_are_retried_on_an_engine_that_has_it(tmp_
 
 async def cycle(pool: RecordedPool, directory: Path, cycles: int) -> None:
     for number in range(cycles):
-        await register(pool, "anna", directory)
-        with pool.lora("anna") as id:
-            if number % 2:
-                await pool.unregister_lora("anna")
-            if number % 10 == 0:
-                assert await sound(pool, id, f"c{number}", steps=1) == [1000]
+        anna = await register(pool, "anna", directory)
+        if number % 2:
+            await pool.adapters.unregister("anna")
+        if number % 10 == 0:
+            assert await sound(pool, anna, f"c{number}", steps=1) == [1000]
         if number % 2 == 0:
-            await pool.unregister_lora("anna")
+            await pool.adapters.unregister("anna")
 
 
 async def test_registrations_under_load_lose_no_stream_and_leave_nothing(tmp_path):
@@ -308,13 +365,10 @@ async def test_registrations_under_load_lose_no_stream_and_leave_nothing(tmp_pat
         cycling = asyncio.create_task(cycle(pool, write_lora(tmp_path / "anna"), 200))
         spoken = 0
         while not cycling.done():
-            with pool.lora("bert") as id:
-                results = await asyncio.gather(*(sound(pool, id, f"s{number}", 20) for number in range(4)))
+            results = await asyncio.gather(*(sound(pool, bert, f"s{number}", 20) for number in range(4)))
             assert results == [[5.0 + i for i in range(20)]] * 4
             spoken += 4
         await cycling
         assert spoken
-        await engines_have(pool, bert.id)
-        assert pool.loras() == (bert,)
-        assert not any(replica.loras.failed for replica in pool.replicas)
-        assert pool.streams_with(bert.id) == 0
+        await engines_have(pool, bert.fingerprint)
+        assert pool.adapters.registered == (bert,)

@@ -6,13 +6,15 @@ import asyncio
 import hashlib
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import grpc
+import msgspec
 import numpy as np
 import pytest
 from support import fake_engine, status_details, voice_stores
@@ -21,8 +23,19 @@ from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.errors import TooLong
-from voxcpm_grpc.pool.lora_holders import LoraHolders
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, LoraInfo, ModelInfo, Request
+from voxcpm_grpc.ipc.messages import Registration
+from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog, AdapterNames, registered
+from voxcpm_grpc.request import (
+    Adapter,
+    Admitted,
+    AudioChunk,
+    Event,
+    Finished,
+    FinishReason,
+    ModelInfo,
+    Request,
+    content_of,
+)
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
@@ -76,7 +89,8 @@ class FakePool:
     decoding: int = 0
     healthy: bool = True
     replicas: tuple[()] = ()  # it has no engines
-    adapters: LoraHolders = field(default_factory=lambda: LoraHolders(lambda id: None))
+    names: AdapterNames = field(default_factory=AdapterNames)  # of LoRA adapters
+    registrations: list[Registration] = field(default_factory=list)
     opening: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # of the speech of every request
     max_positions: int = 10**9  # of a request: its patches, all of its text, and the characters to speak
 
@@ -94,17 +108,24 @@ class FakePool:
         self.waiting.add(request.id)
         return _Stream(self, request, lead_chunks)  # type: ignore[return-value]
 
-    def loras(self) -> tuple[LoraInfo, ...]:
-        return self.adapters.registered
+    @cached_property
+    def adapters(self) -> AdapterCatalog:
+        return AdapterCatalog(tuple, self.names, "front")
 
-    def find_lora(self, name: str) -> LoraInfo:
-        return self.adapters.find(name)
+    def set_adapters(self, *names: str, content: str = "1") -> None:
+        """Have adapters of these names and no others, whose fingerprints are their names with `content` behind."""
+        for one in self.registrations:
+            self.names.change("", msgspec.structs.replace(one, is_over=True))
+        self.registrations = [
+            registered(Adapter(fingerprint=f"{name}{content}", directory="", name=name, source="")) for name in names
+        ]
+        for one in self.registrations:
+            self.names.change("", one)
 
-    def lora(self, name: str) -> AbstractContextManager[str]:
-        return self.adapters.hold(name)
-
-    def streams_with(self, id: str) -> int:
-        return self.adapters.streams_with(id)
+    @property
+    def spoken_with(self) -> list[str]:
+        """The fingerprint of the adapter of each request; empty for none."""
+        return [content_of(request.conditioning.adapter) for request in self.requests]
 
     def waits_for_engine(self, call: Any) -> bool:
         return False
@@ -249,7 +270,8 @@ class Served:
     channel: grpc.aio.Channel
     stub: Any
     directory: Path
-    pools: Sequence[FakePool] = ()  # of each model
+    pools: Sequence[FakePool]  # of each model
+    models: Models
 
     async def generate(self, *messages: Any, **options: Any) -> list[pb.AudioChunk]:
         """All chunks of a Generate stream of these messages: texts, or values of the fields of GenerateRequest."""
@@ -316,13 +338,14 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             builder = VoiceBuilder(each, decode_pool, catalog, threads, settings.limits)
             catalog.set_presets(await build(presets, builder), default(presets, default_voice))
             reader = RequestReader(
-                each.info, settings.limits, each.find_lora, style_in_text=settings.text.style_in_text
+                each.info, settings.limits, each.adapters.find, style_in_text=settings.text.style_in_text
             )
             models.append(Model(each, builder, catalog, reader, UploadReader(reader)))
         rpc = RpcServer(settings, metrics=metrics, tracing=tracing)
         gate = AdmissionGate(settings.limits)
+        made = Models(models)
         service = VoxCPMService(
-            models=Models(models),
+            models=made,
             threads=threads,
             authenticator=Authenticator(settings),
             calls=rpc.calls,
@@ -339,7 +362,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         try:
             async with grpc.aio.insecure_channel(address) as channel, store:
                 stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
-                yield Served(pool, store, rpc, gate, service.uploads, address, channel, stub, directory, pools)
+                yield Served(pool, store, rpc, gate, service.uploads, address, channel, stub, directory, pools, made)
         finally:
             await rpc.stop()
             threads.close()

@@ -10,7 +10,7 @@ from support import goldens
 from support.servers import serving
 from support.waiting import until
 
-from voxcpm_grpc.request import LoraInfo
+from voxcpm_grpc.request import Adapter, content_of
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
@@ -20,9 +20,14 @@ CARRY = pb.Segmentation(continuity=pb.CONTINUITY_MODE_CARRY)
 
 
 def register(served, *names: str) -> None:
-    """Let the pool have adapters of these names and no others, each with its name and the number 1 as id."""
-    infos = [LoraInfo(id=f"{name}1", name=name, source="", directory="", fingerprint="") for name in names]
-    served.pool.adapters.update(tuple(infos))
+    """Let the pool have adapters of these names and no others, each with its name and the number 1 as content."""
+    served.pool.set_adapters(*names)
+
+
+def held(served, name: str) -> int:
+    """The number of streams with the adapter of this name."""
+    adapter = Adapter(fingerprint=f"{name}1", directory="", name=name, source="")
+    return served.models.default.streams_with(adapter)
 
 
 @pytest.fixture
@@ -35,7 +40,10 @@ async def served(serve_front):
 def spoken(served) -> list[tuple[str, str, str | None]]:
     """Text and adapter of each segment, and the text that it continues."""
     requests = served.pool.requests
-    return [(r.text, r.lora, r.conditioning.prompt and r.conditioning.prompt.text) for r in requests]
+    return [
+        (r.text, content_of(r.conditioning.adapter), r.conditioning.prompt and r.conditioning.prompt.text)
+        for r in requests
+    ]
 
 
 class Stream:
@@ -109,24 +117,23 @@ async def test_the_model_info_lists_the_adapters_of_this_moment(served):
 
 
 async def test_a_turn_holds_its_adapter_until_its_speech_has_ended(served):
-    held = served.pool.streams_with
     served.pool.hold_after = 1
     stream = Stream(served)
     await stream.send(config=pb.GenerateConfig(turn=ANNA))
     await stream.send(text="One is here. ")
     await until(lambda: served.pool.running)
-    assert (held("anna1"), held("bert1")) == (1, 0)
+    assert (held(served, "anna"), held(served, "bert")) == (1, 0)
     await stream.send(flush=END)
     await stream.send(turn=BERT)
-    await until(lambda: held("bert1") == 1)
-    assert held("anna1") == 1
+    await until(lambda: held(served, "bert") == 1)
+    assert held(served, "anna") == 1
     register(served)  # neither of the two
     served.pool.release()
     await stream.say("Two is here. ")
-    assert (held("anna1"), held("bert1")) == (0, 1)
+    assert (held(served, "anna"), held(served, "bert")) == (0, 1)
     assert [lora for _, lora, _ in spoken(served)] == ["anna1", "bert1"]
     await stream.send(turn=pb.TurnConfig())
-    await until(lambda: not held("bert1"))
+    await until(lambda: not held(served, "bert"))
     stream.call.cancel()
 
 
@@ -137,7 +144,7 @@ async def test_a_stream_that_ends_holds_no_adapter(served, end):
     await stream.send(config=pb.GenerateConfig(turn=ANNA))
     await stream.send(text="One is here. ")
     await until(lambda: served.pool.running)
-    assert served.pool.streams_with("anna1") == 1
+    assert held(served, "anna") == 1
     match end:
         case "finish":
             served.pool.release()
@@ -149,8 +156,8 @@ async def test_a_stream_that_ends_holds_no_adapter(served, end):
             await stream.send(interrupt=pb.Interrupt())
         case "error":
             await stream.send(turn=pb.TurnConfig(lora="nobody"))
-    await until(lambda: not served.pool.streams_with("anna1"))
-    assert served.pool.streams_with("bert1") == (end == "interrupt")
+    await until(lambda: not held(served, "anna"))
+    assert held(served, "bert") == (end == "interrupt")
     stream.call.cancel()
 
 
@@ -158,8 +165,7 @@ async def test_a_turn_with_an_adapter_that_was_registered_anew_speaks_with_the_n
     stream = Stream(served)
     await stream.send(config=pb.GenerateConfig(turn=ANNA, segmentation=CARRY))
     await stream.say("One.")
-    new = LoraInfo(id="anna2", name="anna", source="", directory="", fingerprint="")
-    served.pool.adapters.update((new,))
+    served.pool.set_adapters("anna", content="2")
     await stream.say("Two.")
     await stream.send(turn=ANNA)
     await stream.say("Three.")

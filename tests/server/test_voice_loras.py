@@ -11,7 +11,6 @@ from support.uploads import add_hifi, add_prompt, add_reference, chunks_of, cond
 from support.voice_stores import voice
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.request import LoraInfo
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.voices.presets import Preset
 from voxcpm_server.wire.inputs import VoiceChange
@@ -28,14 +27,13 @@ NARRATOR = Preset(name="narrator", kind="reference", recording="n.wav", lora="an
 
 def having(pool: Any, *names: str) -> Any:
     """The pool, whose engines have the adapters of these names."""
-    infos = [LoraInfo(id=f"{name}1", name=name, source="", directory="", fingerprint="") for name in names]
-    pool.adapters.update(tuple(infos))
+    pool.set_adapters(*names)
     return pool
 
 
 def adapters(served: Any) -> list[str]:
     """The adapter of each segment so far."""
-    return [request.lora.removesuffix("1") for request in served.pool.requests]
+    return [content.removesuffix("1") for content in served.pool.spoken_with]
 
 
 def named(lora: str | None, name: str = "") -> pb.VoiceOptions:
@@ -228,7 +226,7 @@ async def test_models_have_adapters_of_their_own(serve_front, fake):
         config = conditioned(voice="Bea")
         config.model = "two"
         await served.generate(config, "Hello.")
-        assert [request.lora for request in two.requests] == ["bert1"]
+        assert two.spoken_with == ["bert1"]
 
 
 async def test_every_store_keeps_the_adapter_for_all_servers(servers):

@@ -1,18 +1,21 @@
 """Engines for tests: the tiny model, requests of every conditioning mode, and a loop that runs them."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from support.checkpoints import TINY
 
+from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.batch import Batch
 from voxcpm_grpc.engine.engine import CodecChunk, Engine
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
-from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished, Prompt, Request, Sampling
+from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, Prompt, Request, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 CPU = torch.device("cpu")
@@ -194,3 +197,13 @@ def mixed_requests(count: int = 8, *, frames: int = 4, references: bool = True) 
         )
         for index in range(count)
     ]
+
+
+def adapted_requests(count: int, adapters: Mapping[str, Path]) -> list[Request]:
+    """Mixed requests that take turns with no adapter and with those of an engine's settings, by name."""
+    loras = (None, *(lora_files.describe(name, "", path) for name, path in adapters.items()))
+    return [with_adapter(request, loras[index % len(loras)]) for index, request in enumerate(mixed_requests(count))]
+
+
+def with_adapter(request: Request, adapter: Adapter | None) -> Request:
+    return replace(request, conditioning=replace(request.conditioning, adapter=adapter))

@@ -16,9 +16,9 @@ import numpy as np
 from support.waiting import NEVER_SECONDS
 
 from voxcpm_grpc import lora_files
+from voxcpm_grpc.engine.adapters import Adapters, Lora
 from voxcpm_grpc.errors import (
     Exhausted,
-    FailedPrecondition,
     Internal,
     InvalidRequest,
     StartupError,
@@ -27,13 +27,14 @@ from voxcpm_grpc.errors import (
 )
 from voxcpm_grpc.ipc.messages import CallEvent, Report
 from voxcpm_grpc.request import (
+    Adapter,
     Admitted,
     AudioChunk,
     CodecChunk,
+    Conditioning,
     Event,
     Finished,
     FinishReason,
-    LoraInfo,
     ModelInfo,
     Request,
     Sampling,
@@ -59,9 +60,13 @@ INFO = ModelInfo(
 )
 
 
-def request(id: str, steps: int, text: str = "Hello.", lora: str = "") -> Request:
+PLACES = 16  # for adapters
+
+
+def request(id: str, steps: int, text: str = "Hello.", adapter: Adapter | None = None) -> Request:
     """All samples of chunk i of its audio are i, plus the number of its LoRA adapter."""
-    return Request(id=id, text=text, sampling=Sampling(max_steps=steps, min_steps=0), lora=lora)
+    sampling = Sampling(max_steps=steps, min_steps=0)
+    return Request(id=id, text=text, sampling=sampling, conditioning=Conditioning(adapter=adapter))
 
 
 def write_lora(directory: Path, number: float = 1000.0, then: str = "") -> Path:
@@ -84,12 +89,13 @@ def carries(report: Report, kind: type) -> bool:
 class _Stream:
     request: Request
     credit: int
+    lora: Lora | None = None
     made: int = 0
     admitted: bool = False
 
     @property
     def runnable(self) -> bool:
-        return not self.admitted or self.credit > 0
+        return (self.lora is None or self.lora.is_read) and (not self.admitted or self.credit > 0)
 
 
 @dataclass
@@ -108,7 +114,7 @@ class FakeEngine:
     slowest_step: float = 0.0
     pieces_after: Path | None = None
     loras_taken: bool = True
-    adapters: dict[str, tuple[LoraInfo, float]] = field(default_factory=dict)
+    adapters: Adapters = field(init=False)
     streams: dict[str, _Stream] = field(default_factory=dict)
     jobs: dict[str, list[np.ndarray]] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)  # codec jobs
@@ -117,10 +123,13 @@ class FakeEngine:
     cancelled: int = 0
     busy_checks: int = 0  # by the loop of the process
 
+    def __post_init__(self) -> None:
+        self.adapters = Adapters(PLACES, self._read_lora)
+
     @property
     def busy(self) -> bool:
         self.busy_checks += 1
-        return bool(self.jobs) or any(stream.runnable for stream in self.streams.values())
+        return bool(self.jobs) or self.adapters.pending or any(stream.runnable for stream in self.streams.values())
 
     def warm_up(self) -> float:
         return self.slowest_step
@@ -128,9 +137,8 @@ class FakeEngine:
     def add(self, request: Request, credit: int) -> None:
         if request.text == "refuse":
             raise Exhausted("the queue is full", retry_after=2.5)
-        if request.lora and request.lora not in self.adapters:
-            raise FailedPrecondition("the LoRA adapter is unknown")
-        self.streams[request.id] = _Stream(request, credit)
+        adapter = request.conditioning.adapter
+        self.streams[request.id] = _Stream(request, credit, adapter and self.adapters.want(request.id, adapter))
         if request.text == "fault":
             raise RuntimeError("a secret of the implementation")
 
@@ -144,7 +152,9 @@ class FakeEngine:
 
     def cancel(self, id: str) -> None:
         self.jobs.pop(id, None)
-        self.cancelled += self.streams.pop(id, None) is not None
+        self.adapters.cancel(id)
+        self.cancelled += id in self.streams
+        self._end(id)
 
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
         per_patch = self.info.samples_per_patch
@@ -156,15 +166,14 @@ class FakeEngine:
     def decode(self, id: str, latents: np.ndarray) -> None:
         self.jobs[id] = [np.full(self.info.samples_per_step, patch.mean(), np.float32) for patch in latents]
 
-    def loras(self) -> tuple[LoraInfo, ...]:
-        return tuple(info for info, _ in self.adapters.values())
+    def _end(self, id: str) -> None:
+        stream = self.streams.pop(id, None)
+        if stream and stream.lora:
+            self.adapters.done(id, stream.lora)
 
-    def read_lora(self, info: LoraInfo) -> float:
+    def _read_lora(self, files: Path) -> float:
         if not self.loras_taken:
-            raise InvalidRequest(f"the adapter {info.name} does not fit this model")
-        files = Path(info.directory)
-        if not (files / lora_files.CONFIG).exists():
-            raise InvalidRequest(f"{info.name} has no {lora_files.CONFIG}")
+            raise InvalidRequest("it does not fit this model")
         match (files / lora_files.CONFIG).read_text().split(" ", 1):
             case ["fault"]:
                 raise RuntimeError("a secret of the implementation")
@@ -174,15 +183,6 @@ class FakeEngine:
                     time.sleep(0.005)
         return float((files / lora_files.WEIGHTS).read_text())
 
-    def add_lora(self, info: LoraInfo, adapter: float) -> None:
-        assert info.id not in self.adapters
-        self.adapters[info.id] = info, adapter
-
-    def remove_lora(self, id: str) -> None:
-        if any(stream.request.lora == id for stream in self.streams.values()):
-            raise FailedPrecondition("a request uses the adapter")
-        del self.adapters[id]
-
     def collect(self) -> None:
         pass
 
@@ -190,6 +190,9 @@ class FakeEngine:
         time.sleep(self.step_seconds)
         self.steps += 1
         results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = []
+        for id, error in self.adapters.collect():
+            results.append((id, error or CodecChunk(np.zeros(0, np.float32), last=True)))
+            self._end(id)
         for id, pieces in list(self.jobs.items()):
             if id in self.started and self.pieces_after and not self.pieces_after.exists():
                 continue
@@ -200,6 +203,8 @@ class FakeEngine:
                 results.append((id, CodecChunk(np.zeros(0, np.float32), last=True)))
                 del self.jobs[id]
         for id, stream in list(self.streams.items()):
+            if not stream.runnable:
+                continue
             if not stream.admitted:
                 active = sum(other.admitted and other.credit > 0 for other in self.streams.values())
                 if active >= self.info.max_slots:
@@ -237,12 +242,12 @@ class FakeEngine:
             case ["then", path] if stream.made + 1 == stream.request.sampling.max_steps:
                 Path(path).touch()
             case ["elsewhere"]:
-                del self.streams[id]
+                self._end(id)
                 return [(id, Unavailable("not here"))]
             case ["fail"]:
-                del self.streams[id]
+                self._end(id)
                 return [(id, Internal())]
-        _, added = self.adapters.get(stream.request.lora, (None, 0.0))
+        added = stream.lora.weights if stream.lora else 0.0
         samples = np.full(self.info.samples_per_step, stream.made + added, np.float32)
         stream.credit -= 1
         stream.made += 1
@@ -251,7 +256,7 @@ class FakeEngine:
             (id, AudioChunk(index=stream.made - 1, samples=samples))
         ]
         if stream.made == stream.request.sampling.max_steps:
-            del self.streams[id]
+            self._end(id)
             reason = FinishReason.MAX_STEPS
             results.append((id, Finished(reason=reason, steps=stream.made, engine_seconds=0.1)))
         return results
@@ -271,7 +276,7 @@ class MakeFake:
     pieces_after: Path | None = None
     before: Callable[[], object] | None = None
     loras_taken: bool = True
-    loras: tuple[LoraInfo, ...] = ()  # of the start
+    loras: tuple[str, ...] = ()  # of the settings
 
     def __call__(self) -> FakeEngine:
         logging.getLogger(__name__).debug("made in process %d", os.getpid())
@@ -288,8 +293,8 @@ class MakeFake:
             max_queue=self.queue,
         )
         engine = FakeEngine(info, self.step_seconds, self.slowest_step, self.pieces_after, self.loras_taken)
-        for lora in self.loras:
-            engine.add_lora(lora, engine.read_lora(lora))
+        for adapter in lora_files.adapters_of(self.loras):
+            engine.adapters.read_now(adapter)
         return engine
 
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,10 +63,12 @@ class Launcher:
 class RecordedPool(EnginePool):
     """A pool whose engines record their statistics."""
 
-    def __init__(self, launchers: Sequence[Launcher], settings: SupervisionSettings, folder: Path) -> None:
+    def __init__(
+        self, launchers: Sequence[Launcher], settings: SupervisionSettings, folder: Path, loras: Iterable[str] = ()
+    ) -> None:
         for launcher in launchers:
             launcher.folder = folder
-        super().__init__(launchers, settings)
+        super().__init__(launchers, settings, loras=loras)
         self._launchers = launchers
         self._folder = folder
 
@@ -80,9 +82,11 @@ class RecordedPool(EnginePool):
 
 
 @contextlib.asynccontextmanager
-async def started(*launchers: Launcher, settings: SupervisionSettings | None = None) -> AsyncIterator[RecordedPool]:
+async def started(
+    *launchers: Launcher, settings: SupervisionSettings | None = None, loras: Iterable[str] = ()
+) -> AsyncIterator[RecordedPool]:
     with tempfile.TemporaryDirectory() as folder:
-        pool = RecordedPool(launchers, settings or patient(), Path(folder))
+        pool = RecordedPool(launchers, settings or patient(), Path(folder), loras)
         await pool.start()
         try:
             yield pool

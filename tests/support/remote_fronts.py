@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,15 @@ from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.host.attached import AttachedPool, connected_to_host, set_up
 from voxcpm_grpc.pool.host.engine_host import EngineHost
-from voxcpm_grpc.request import AudioChunk
+from voxcpm_grpc.request import Adapter, AudioChunk
 
 
 class _Service:
-    """Answers the requests of a test about one pool; `streams` hold an adapter until they are told to end."""
+    """Answers the requests of a test about one pool; `turns` have an adapter until they are told to end."""
 
     def __init__(self, pool: AttachedPool) -> None:
         self.pool = pool
-        self.streams: dict[str, contextlib.ExitStack] = {}
+        self.turns: dict[str, Adapter] = {}
 
     async def answer(self, method: str, *arguments: str) -> object:
         return await getattr(self, method)(*arguments)
@@ -38,28 +38,29 @@ class _Service:
         return os.getpid()
 
     async def names(self) -> list[str]:
-        return [info.name for info in self.pool.loras()]
+        return [adapter.name for adapter in self.pool.adapters.registered]
 
     async def engines(self) -> list[list[str]]:
-        """The ids that each engine that is ready has."""
-        return [sorted(info.id for info in one.loras.infos) for one in self.pool.replicas if one.ready]
+        """The fingerprints of the adapters that each engine that is ready has read."""
+        return [sorted(one.adapters) for one in self.pool.replicas if one.ready]
 
     async def register(self, name: str, directory: str) -> str:
-        return (await self.pool.register_lora(name, directory, Path(directory))).id
+        return (await self.pool.adapters.register(name, directory, Path(directory))).fingerprint
 
     async def unregister(self, name: str) -> None:
-        await self.pool.unregister_lora(name)
+        await self.pool.adapters.unregister(name)
 
-    async def hold(self, stream: str, name: str) -> str:
-        self.streams[stream] = contextlib.ExitStack()
-        return self.streams[stream].enter_context(self.pool.lora(name))
+    async def choose(self, turn: str, name: str) -> str:
+        self.turns[turn] = self.pool.adapters.find(name)
+        return self.turns[turn].fingerprint
 
-    async def drop(self, stream: str) -> None:
-        self.streams.pop(stream).close()
+    async def drop(self, turn: str) -> None:
+        del self.turns[turn]
 
-    async def say(self, id: str) -> float:
-        """The first sample of a request with the adapter of this id."""
-        call = self.pool.generate(request("r", 2, lora=id))
+    async def say(self, name: str, turn: str = "") -> float:
+        """The first sample of a request with the adapter of a name, or with that of a turn."""
+        adapter = self.turns[turn] if turn else self.pool.adapters.find(name)
+        call = self.pool.generate(request("r", 2, adapter=adapter))
         samples = [float(event.samples[0]) async for event in call if isinstance(event, AudioChunk)]
         return samples[0]
 
@@ -125,9 +126,11 @@ class RemoteFront:
 
 
 @contextlib.asynccontextmanager
-async def remote_fronts(folder: Path, count: int, *models: Mapping[str, Launcher]) -> AsyncIterator[list[RemoteFront]]:
+async def remote_fronts(
+    folder: Path, count: int, *models: Mapping[str, Launcher], loras: Sequence[Sequence[str]] = ()
+) -> AsyncIterator[list[RemoteFront]]:
     """Fronts of a host. `models`: the engines of each model by name; all fronts use the last model."""
-    host = EngineHost(models, patient(restart_seconds=0.2))
+    host = EngineHost(models, patient(restart_seconds=0.2), loras)
     addresses = [folder / str(number) for number in range(count)]
     fronts = {
         f"front {number}": partial(_front, address=address, replicas=tuple(models[-1]))

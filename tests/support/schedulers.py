@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from voxcpm_grpc.engine.adapters import Adapters
 from voxcpm_grpc.engine.blocks import BlockManager
-from voxcpm_grpc.engine.places import Places
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
 from voxcpm_grpc.engine.scheduler import Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
@@ -43,5 +43,5 @@ def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64
         max_queue=max_queue,
         max_len=max_len,
         step_seconds=STEP_SECONDS,
-        places=Places(0),
+        adapters=Adapters(0, lambda directory: None),
     )

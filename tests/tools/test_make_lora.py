@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from support.checkpoints import TINY
-from support.engines import engine, finished, run
+from support.engines import engine, finished, run, with_adapter
 
 from tools import make_lora
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.models.base import AdapterOptions
-from voxcpm_grpc.request import LoraInfo, Request, Sampling
+from voxcpm_grpc.request import Request, Sampling
 
 KINDS = frozenset({"attention", "projections"})
 
@@ -26,11 +26,12 @@ def test_an_engine_serves_them(monkeypatch, tmp_path, targets, diffuses):
     fingerprints = set()
     for folder in sorted(tmp_path.iterdir()):
         fingerprints.add(lora_files.fingerprint(folder))
-        info = LoraInfo(id=folder.name, name="x", source="x", directory=str(folder), fingerprint="")
-        adapter = eng.read_lora(info)
-        assert (adapter.diffuses, adapter.reads) == (diffuses, True)
-        eng.add_lora(info, adapter)
-        eng.add(Request(id=folder.name, text="Hello.", lora=folder.name, sampling=Sampling(max_steps=3)))
+        weights = eng.model.read_adapter(folder)
+        assert (weights.diffuses, weights.reads) == (diffuses, True)
+        adapter = lora_files.describe(folder.name, "", folder)
+        eng.adapters.read_now(adapter)
+        request = Request(id=folder.name, text="Hello.", sampling=Sampling(max_steps=3))
+        eng.add(with_adapter(request, adapter))
     assert all(finished(outcome).steps for outcome in run(eng).values()) and len(fingerprints) == 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from voxcpm_grpc.engine.places import Lora
+from voxcpm_grpc.engine.adapters import Lora
 from voxcpm_grpc.engine.sequence import Sequence
 
 

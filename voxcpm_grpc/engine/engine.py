@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from time import monotonic
 
 import numpy as np
@@ -15,13 +14,13 @@ import torch
 from msgspec.structs import replace as replace_event
 
 from voxcpm_grpc import progress
+from voxcpm_grpc.engine.adapters import Adapters
 from voxcpm_grpc.engine.batch import Batch
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs
 from voxcpm_grpc.engine.compilation import Compilation
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
-from voxcpm_grpc.engine.places import Places, no_places
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
 from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, InFlight, PrefillError, Runner, compile_all, working_memory
 from voxcpm_grpc.engine.scheduler import Scheduler
@@ -30,7 +29,7 @@ from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import warm_up
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Reason, Unavailable, VoxCPMError
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.models.base import Adapter, SpeechModel
+from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import (
     Admitted,
     AudioChunk,
@@ -38,9 +37,9 @@ from voxcpm_grpc.request import (
     Event,
     Finished,
     FinishReason,
-    LoraInfo,
     Request,
     Stats,
+    content_of,
 )
 from voxcpm_grpc.settings.engine import EngineSettings
 
@@ -51,6 +50,7 @@ PREFILL_BUDGETS = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 
 # Prompts join rounds of at least so many streams. The audio of fewer streams leaves a GPU no time for the launch.
 JOIN_FROM = {"cuda": 9, "cpu": 1}
 CAPTURE_SECONDS = 0.5  # between two captures of graphs while requests run; each lengthens a step by up to 0.1 s
+NO_PIECE = np.zeros(0, np.float32)  # of a job without a result
 MAX_CONSECUTIVE_FAULTS = 3  # of launches; the device is then considered lost
 
 Result = tuple[str, Event | CodecChunk | VoxCPMError]
@@ -93,6 +93,7 @@ class Engine:
         working = working_memory(*sized, graphs=graphs) if device.type == "cuda" else 0
         pages = count_pages(model.layout, settings, device, slots=slots, max_len=max_len, working=working)
         kv = allocate_kv(model.layout, pages, settings.page_size, device)
+        self.adapters = Adapters(model.places, model.read_adapter)
         self.scheduler = Scheduler(
             slots=slots,
             blocks=BlockManager(pages),
@@ -101,7 +102,7 @@ class Engine:
             max_queue=settings.max_queue,
             max_len=max_len,
             step_seconds=info.samples_per_step / info.output_sample_rate,
-            places=Places(model.places),
+            adapters=self.adapters,
         )
         self.runner = Runner(
             model, on_device, kv, graph_tokens=budget.most if graphs else None, some_graphs_later=some_graphs_later
@@ -140,6 +141,7 @@ class Engine:
     def add(self, request: Request, credit: int = UNLIMITED_CREDIT) -> None:
         """Queue a request. `credit` is the number of chunks that may be generated before `grant` adds more.
 
+        A request with an adapter waits until that is read. If that is not possible, the request ends.
         Raises InvalidRequest, TooLong, FailedPrecondition or Exhausted, and leaves the engine unchanged then.
         """
         if request.id in self._sequences or request.id in self._jobs:
@@ -153,14 +155,18 @@ class Engine:
                 inference_timesteps=timesteps,
                 allowed=", ".join(map(str, self.info.timesteps)),
             )
-        lora = self.scheduler.places.find(request.lora) if request.lora else None
+        if adapter := request.conditioning.adapter:
+            self.adapters.require_places()
         prompt = self.model.prompt(request)
         keys = []
         if self.prefix_caching:
             shared = slice(0, prompt.cacheable)
-            adapter = lora.info.fingerprint if lora else ""
             keys = page_keys(
-                prompt.tokens[shared], prompt.audio[shared], prompt.patches, self.scheduler.page_size, adapter
+                prompt.tokens[shared],
+                prompt.audio[shared],
+                prompt.patches,
+                self.scheduler.page_size,
+                content_of(adapter),
             )
         sequence = Sequence(
             request=request,
@@ -169,12 +175,11 @@ class Engine:
             credit=credit,
             max_steps=prompt.max_steps,
             queued_at=monotonic(),
-            lora=lora,
         )
         self.scheduler.add(sequence)
         self._sequences[request.id] = sequence
-        if lora:
-            lora.requests += 1
+        if adapter:
+            sequence.lora = self.adapters.want(request.id, adapter)
 
     def check(self, request: Request) -> None:
         """Raise InvalidRequest or TooLong if the engine could never run a request. Nothing is queued."""
@@ -187,6 +192,7 @@ class Engine:
         Unknown ids are ignored.
         """
         self._jobs.cancel(id)
+        self.adapters.cancel(id)
         self._results = [result for result in self._results if result[0] != id]
         if sequence := self._sequences.get(id):
             self._counts["cancelled"] += 1
@@ -196,27 +202,6 @@ class Engine:
         """Add `chunks` to the credit of a request. Unknown ids are ignored."""
         if sequence := self._sequences.get(id):
             sequence.credit += chunks
-
-    def loras(self) -> tuple[LoraInfo, ...]:
-        """The registered LoRA adapters, in the order of their registration."""
-        return self.scheduler.places.loras
-
-    def read_lora(self, info: LoraInfo) -> Adapter:
-        """Read the files of an adapter. Raises InvalidRequest, for an operator, with all that does not fit.
-
-        Other threads may call it while the engine works.
-        """
-        if not self.model.places:
-            raise no_places()
-        return self.model.read_adapter(Path(info.directory))
-
-    def add_lora(self, info: LoraInfo, adapter: Adapter) -> None:
-        """Register an adapter: requests may name its id from now on. Raises InvalidRequest or FailedPrecondition."""
-        self.scheduler.places.add(info, adapter)
-
-    def remove_lora(self, id: str) -> None:
-        """Forget an adapter. Raises FailedPrecondition if it is unknown, or while requests name it."""
-        self.scheduler.places.remove(id)
 
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
         """Start to encode a waveform. `step` returns its latents as CodecChunks."""
@@ -230,7 +215,8 @@ class Engine:
     def busy(self) -> bool:
         """True if `step` has work to do now. Streams without credit do not count."""
         parts = self._in_flight or self._generating or self._graphs_wait
-        return bool(parts or self._awaiting_latents or self._jobs or self._results) or self.scheduler.runnable
+        waits = self._awaiting_latents or self._jobs or self._results or self.adapters.pending
+        return bool(parts or waits) or self.scheduler.runnable
 
     def collect(self) -> None:
         """Wait until `step` can launch the next part of a round. `step` does this first.
@@ -249,6 +235,7 @@ class Engine:
         Returns the results of earlier ones that are available.
         """
         self.collect()
+        self._collect_adapters()
         if self._generating:
             self._advance(joins=True)
         idle = False
@@ -280,6 +267,14 @@ class Engine:
 
     def stats(self) -> Stats:
         return self.scheduler.stats(**self._counts)
+
+    def _collect_adapters(self) -> None:
+        """Let requests run whose adapter was read meanwhile, end those whose adapter cannot be, and end preloads."""
+        for id, error in self.adapters.collect():
+            if error is not None and (sequence := self._sequences.get(id)):
+                self._fail(sequence, error)
+            else:
+                self._results.append((id, error or CodecChunk(NO_PIECE, last=True)))
 
     def _launch(self, batch: Batch) -> None:
         """Launch the first part of a round, and the second one if no prompt is to join it."""
@@ -426,4 +421,4 @@ class Engine:
         del self._sequences[sequence.id]
         self.scheduler.remove(sequence)
         if sequence.lora:
-            sequence.lora.requests -= 1
+            self.adapters.done(sequence.id, sequence.lora)

@@ -18,7 +18,6 @@ from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
 from voxcpm_grpc.models.families import import_fast as import_fast
 from voxcpm_grpc.models.families import load_model
-from voxcpm_grpc.request import LoraInfo
 from voxcpm_grpc.settings.engine import DEFAULT_LORAS, EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
@@ -85,7 +84,7 @@ def load_engine(
         engine = Engine(model, settings, device, graphs=graphs, some_graphs_later=restarted)
     if model.compile_command and options.compiled:
         engine.compilation = Compilation(model.compile_command, options.compiled)
-    _add_loras(engine, settings)
+    _read_loras(engine, settings)
     return engine
 
 
@@ -98,23 +97,13 @@ def _adapter_options(settings: EngineSettings) -> AdapterOptions | None:
     return AdapterOptions(places, settings.max_lora_rank, frozenset(settings.lora_targets)) if places else None
 
 
-def _add_loras(engine: Engine, settings: EngineSettings) -> None:
-    """Register the adapters of the settings. Raises StartupError."""
-    for entry in settings.loras:
-        name, _, directory = entry.partition("=")
-        if not name or not directory:
-            raise StartupError(f"engine.loras has {entry!r}; write NAME=DIRECTORY")
+def _read_loras(engine: Engine, settings: EngineSettings) -> None:
+    """Read the adapters of the settings. Raises StartupError."""
+    for adapter in lora_files.adapters_of(settings.loras):
         try:
-            info = LoraInfo(
-                id=name,
-                name=name,
-                source=directory,
-                directory=directory,
-                fingerprint=lora_files.fingerprint(Path(directory)),
-            )
-            engine.add_lora(info, engine.read_lora(info))
+            engine.adapters.read_now(adapter)
         except InvalidRequest as error:
-            raise StartupError(f"the LoRA adapter {entry}: {error.message}") from None
+            raise StartupError(error.message) from None
 
 
 def _weights(directory: Path) -> int:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import chain
 
-from voxcpm_grpc.engine.places import Lora, Places
+from voxcpm_grpc.engine.adapters import Adapters, Lora
 from voxcpm_grpc.engine.sequence import Sequence
 
 DRY_MARGIN = 0.5  # seconds of audio with which a stream comes before new ones, and may take slots of others
@@ -18,9 +18,9 @@ USABLE_SHARE = 0.9  # of the time of an engine for rounds, if streams share slot
 class Queues:
     """The sequences by state, their slots and their places for adapters. `step_seconds` is the audio of one step."""
 
-    def __init__(self, *, slots: int, places: Places, step_seconds: float) -> None:
+    def __init__(self, *, slots: int, adapters: Adapters, step_seconds: float) -> None:
         self.slots = slots
-        self.places = places
+        self.adapters = adapters
         self.step_seconds = step_seconds
         self.free_slots = list(reversed(range(slots)))
         # For their first slot, or for pages. Interactive ones come first; of each priority, those with a slot.
@@ -34,7 +34,7 @@ class Queues:
     def _free_slot(self, sequence: Sequence, slot: int) -> None:
         self.free_slots.append(slot)
         if sequence.lora:
-            self.places.release(sequence.lora)
+            self.adapters.release(sequence.lora)
 
     def _lead(self, sequence: Sequence) -> float:
         """Seconds of audio that the listener has left, also the client that reads slower than it could play.
@@ -47,10 +47,10 @@ class Queues:
 
     def _candidate(self) -> Sequence | None:
         """The next sequence to admit."""
-        returning, blocked = self._returning, False
-        if self.places.count and (late := [sequence for sequence in returning if not self._has_place(sequence)]):
-            returning, blocked = [sequence for sequence in returning if sequence not in late], True
-        return min(chain(returning, self._ready(blocked=blocked)), key=self._turn, default=None)
+        returning, late = self._returning, list[Sequence]()
+        if self.adapters.count and (late := [sequence for sequence in returning if not self._has_place(sequence)]):
+            returning = [sequence for sequence in returning if sequence not in late]
+        return min(chain(returning, self._ready(late)), key=self._turn, default=None)
 
     def _turn(self, sequence: Sequence) -> tuple[bool, bool, int, float]:
         """Orders sequences that can be admitted.
@@ -62,32 +62,40 @@ class Queues:
         has_audio = not (sequence.is_batch or sequence.is_new) and lead > DRY_MARGIN
         return sequence.is_batch, sequence.slot is None, 2 if has_audio else sequence.is_new, lead
 
-    def _ready(self, *, blocked: bool) -> Iterator[Sequence]:
+    def _ready(self, late: list[Sequence]) -> Iterator[Sequence]:
         """The sequences in the queue that can run, up to the first new one, which no later one passes.
 
-        `blocked` means that no place for an adapter is left.
+        One that needs a place for its adapter passes none of its own priority, or of a higher one, that waits for a
+        place, as `late` do.
         """
+        least = min((sequence.is_batch for sequence in late), default=2)  # the highest priority of those that wait
         for sequence in self.waiting:
-            if sequence.paused:
+            if sequence.paused or sequence.waits_for_adapter:
                 continue
-            if sequence.lora is None or sequence.slot is not None or (not blocked and self._has_place(sequence)):
-                yield sequence
-                if sequence.is_new:
-                    return
-            else:
-                blocked = True
+            needs_place = sequence.lora is not None and sequence.slot is None
+            if needs_place and not (sequence.is_batch < least and self._has_place(sequence)):
+                least = min(least, sequence.is_batch)
+                continue
+            yield sequence
+            if sequence.is_new:
+                return
 
     def _has_place(self, sequence: Sequence) -> bool:
-        """True if the adapter of a sequence without a slot can get a place, also from streams without credit."""
-        return sequence.lora is None or self.places.has_room(sequence.lora) or bool(self._paused_holders())
+        """True if the adapter of a sequence without a slot can get a place, also from streams that give way to it."""
+        return sequence.lora is None or self.adapters.has_room(sequence.lora) or bool(self._yielding_holders(sequence))
 
-    def _paused_holders(self) -> list[Sequence]:
-        """All sequences in slots that use a certain adapter, if none of them has credit; empty if there is no such."""
+    def _yielding_holders(self, candidate: Sequence) -> list[Sequence]:
+        """All sequences in slots that use a certain adapter, if all of them give way; empty if there is no such.
+
+        Those without credit give way, and to an interactive candidate all batch sequences. Of several adapters it is
+        the one whose sequences are the cheapest to compute again; those without credit do not count.
+        """
         holders: dict[Lora, list[Sequence]] = {}
-        for sequence in self._paused_in_slots:
+        for sequence in self._paused_in_slots + ([] if candidate.is_batch else self._batch_in_slots):
             if sequence.lora:
                 holders.setdefault(sequence.lora, []).append(sequence)
-        return next((group for lora, group in holders.items() if len(group) == lora.holders), [])
+        groups = [group for lora, group in holders.items() if len(group) == lora.holders]
+        return min(groups, key=lambda group: sum(one.length for one in group if not one.paused), default=[])
 
     @property
     def _returning(self) -> list[Sequence]:
@@ -119,7 +127,10 @@ class Queues:
         slots = self._free_or_paused_slots
         if holders := self._batch_in_slots:
             others = chain(self.waiting, self.swapped)
-            slots += min(len(holders), sum(not (s.is_batch or s.paused or s.slot is not None) for s in others))
+            slots += min(
+                len(holders),
+                sum(not (s.is_batch or s.paused or s.waits_for_adapter or s.slot is not None) for s in others),
+            )
         return slots
 
     def _victim(self, candidate: Sequence) -> Sequence | None:

@@ -145,7 +145,8 @@ class Runner:
         if self._graphs is not None and any(s.slot in self._decoded or s.prompt.primer for s in written):
             self._graphs.wait_for_audio()  # that of the last stream in a slot, or which uses the memory of the codec
         for lora in batch.loras:
-            self.model.write_adapter(lora.place, lora.adapter)
+            assert lora.weights is not None
+            self.model.write_adapter(lora.place, lora.weights)
         for sequence in batch.restored:
             assert sequence.slot is not None and sequence.saved
             self.slots.restore(sequence.slot, sequence.saved, sequence.place)
@@ -257,7 +258,7 @@ class Runner:
 
 def _adapted(part: Literal["diffuses", "reads"], *sequences: Sequence) -> bool:
     """True if the adapter of a sequence changes this part of the model."""
-    return any(sequence.lora and getattr(sequence.lora.adapter, part) for sequence in sequences)
+    return any(sequence.lora and getattr(sequence.lora.weights, part) for sequence in sequences)
 
 
 def scratch_rows(slots: Slots, page_size: int) -> StepRows:

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from time import monotonic
 
+from voxcpm_grpc.engine.adapters import Adapters
 from voxcpm_grpc.engine.batch import Batch, PrefillChunk
 from voxcpm_grpc.engine.blocks import BlockManager
-from voxcpm_grpc.engine.places import Places
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
 from voxcpm_grpc.engine.queues import Queues
 from voxcpm_grpc.engine.sequence import Sequence
@@ -41,12 +41,12 @@ class Scheduler(Queues):
     on the host. So does a stream whose listener has seconds of audio left, if another one has none. A stream that can
     go on waits for a slot, before new streams if its listener runs dry, and otherwise after them.
 
-    Interactive requests come before batch requests in everything: slots, pages and the prefill budget. A batch stream
-    that runs gives its pages to an interactive one when they run out, and is swapped out if an interactive request
-    waits and no slot is free. Among themselves, batch requests follow the same rules.
+    Interactive requests come before batch requests in everything: slots, places, pages and the prefill budget. A batch
+    stream that runs gives its pages to an interactive one when they run out, and is swapped out if an interactive
+    request waits and no slot, or no place, is free. Among themselves, batch requests follow the same rules.
 
     A slot also needs a place for the LoRA adapter of its request. Requests with adapters wait for places in their
-    order, and requests without an adapter pass them.
+    order, and requests without an adapter pass them. While an adapter is being read, all others pass its requests.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Scheduler(Queues):
         max_queue: int,
         max_len: int,
         step_seconds: float,
-        places: Places,
+        adapters: Adapters,
     ) -> None:
-        super().__init__(slots=slots, places=places, step_seconds=step_seconds)
+        super().__init__(slots=slots, adapters=adapters, step_seconds=step_seconds)
         self.blocks = blocks
         self.page_size = page_size
         self.budget = budget
@@ -249,7 +249,7 @@ class Scheduler(Queues):
         """Positions that could be prefilled now without a budget and with enough pages."""
         admissible: Iterable[Sequence] = ()
         if self.waiting or self.swapped:
-            ready = (s for s in chain(self.swapped, self.waiting) if not s.paused)
+            ready = (s for s in chain(self.swapped, self.waiting) if not (s.paused or s.waits_for_adapter))
             admissible = islice(ready, self._available_slots)
         return sum(s.length for s in admissible) + self._pending
 
@@ -328,20 +328,20 @@ class Scheduler(Queues):
             return False
         if sequence.slot is not None:
             return True
-        return bool(self.free_slots) and (sequence.lora is None or self.places.has_room(sequence.lora))
+        return bool(self.free_slots) and (sequence.lora is None or self.adapters.has_room(sequence.lora))
 
     def _admit(self, batch: Batch, budget: int, now: float, *, evicts: bool = True) -> None:
         """Admit sequences. With `evicts`, they may take slots, places and pages of others."""
         while (sequence := self._candidate()) and self._has_room(sequence):
             if self._pending_before(sequence) >= budget or not (evicts or self._fits(sequence)):
                 return
+            if sequence.slot is None and sequence.lora and not self.adapters.has_room(sequence.lora):
+                for holder in self._yielding_holders(sequence):
+                    self._swap_out(holder, batch, now)
             if sequence.slot is None and not self.free_slots:
                 if (victim := self._victim(sequence)) is None:
                     return
                 self._swap_out(victim, batch, now)
-            if sequence.slot is None and sequence.lora and not self.places.has_room(sequence.lora):
-                for holder in self._paused_holders():
-                    self._swap_out(holder, batch, now)
             known = self.blocks.match(sequence.keys[: (len(sequence.prompt) - 1) // self.page_size])
             missing = self._pages_for(sequence) - len(known)
             while (pages := self.blocks.allocate(missing)) is None:
@@ -357,7 +357,7 @@ class Scheduler(Queues):
             sequence.filled = len(known) * self.page_size
             if sequence.slot is None:
                 sequence.slot = self.free_slots.pop()
-                if sequence.lora and self.places.hold(sequence.lora):
+                if sequence.lora and self.adapters.hold(sequence.lora):
                     batch.loras.append(sequence.lora)
                 if sequence.admitted:
                     sequence.admitted_at += now - sequence.swapped_at

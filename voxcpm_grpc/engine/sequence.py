@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcpm_grpc.engine.places import NO_PLACE, Lora
+from voxcpm_grpc.engine.adapters import NO_PLACE, Lora
 from voxcpm_grpc.request import CREDIT_CHUNKS, FinishReason, Request
 
 SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step is far louder
@@ -82,6 +82,11 @@ class Sequence:
     def place(self) -> int:
         """The place of its adapter on the device, or NO_PLACE."""
         return NO_PLACE if self.lora is None else self.lora.place
+
+    @property
+    def waits_for_adapter(self) -> bool:
+        """Its adapter is not read yet."""
+        return self.lora is not None and not self.lora.is_read
 
     @property
     def id(self) -> str:

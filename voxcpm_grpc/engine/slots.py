@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from voxcpm_grpc.engine.adapters import NO_PLACE
 from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
-from voxcpm_grpc.engine.places import NO_PLACE
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.models.base import SlotState, SpeechModel, upload
 

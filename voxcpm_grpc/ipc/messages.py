@@ -7,7 +7,7 @@ import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code, reason_of
 from voxcpm_grpc.progress import Progress
-from voxcpm_grpc.request import CodecChunk, Event, LoraInfo, ModelInfo, Request, Stats
+from voxcpm_grpc.request import Adapter, CodecChunk, Event, ModelInfo, Request, Stats
 
 HEARTBEAT_SECONDS = 0.25
 """The interval between two heartbeats of a process."""
@@ -73,25 +73,21 @@ class AskStats(_Message, frozen=True):
     number: int
 
 
-class RegisterLora(_Message, frozen=True):
-    """Read a LoRA adapter, so that requests may name its id. A Loras answers, with it or with the error.
-
-    A front sends it to its host, which registers the adapter with all engines of a model. `replica` is one of these. A
-    RegisteredLoras with the adapter answers, or a Failed with its id.
-    """
-
-    info: LoraInfo
-    replica: str = ""
-
-
-class UnregisterLora(_Message, frozen=True):
-    """Free a LoRA adapter once no request of the engine names it. An unknown id is ignored.
-
-    A front sends it to its host, which withdraws the adapter from all fronts. A RegisteredLoras without the adapter
-    answers, or a Failed with its id.
-    """
+class Preload(_Message, frozen=True):
+    """Read an adapter, and keep it as `Keep` does. Ends as a codec job without a result."""
 
     id: str
+    adapter: Adapter
+
+
+class Keep(_Message, frozen=True):
+    """The adapters that requests of this front may name: the engine reads them before, and keeps no others.
+
+    What a front has sent before is replaced. An engine also reads any other adapter that a request names, and frees it
+    after the last such request.
+    """
+
+    adapters: tuple[Adapter, ...]
 
 
 class Stop(_Message, frozen=True):
@@ -151,11 +147,31 @@ class EngineLost(_Message, frozen=True):
     replica: str
 
 
-class RegisteredLoras(_Message, frozen=True):
-    """The LoRA adapters that new streams may choose, for the model of `replica`. Sent after each change."""
+# ---- between the host of the engines and a front, in both directions
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """The registration of a LoRA adapter under its name, by its id.
+
+    Only one registration may have a name. Requests may choose the adapter while `is_registered` is true; before, the
+    front of the registration lets the engines read it. With `is_over` the registration gives its name up.
+    """
+
+    id: str
+    adapter: Adapter
+    is_registered: bool = False
+    is_over: bool = False
+
+
+class AdapterList(_Message, frozen=True):
+    """The registrations of a model, whose first replica is `replica`.
+
+    A front sends one that has changed. The host sends all to all fronts, after each change. A front whose registration
+    is not among them, while another one has the name, came too late.
+    """
 
     replica: str
-    infos: tuple[LoraInfo, ...]
+    registrations: tuple[Registration, ...]
 
 
 class AskFront(_Message, frozen=True):
@@ -180,7 +196,7 @@ class FromFront(_Message, frozen=True):
 
 
 class Failed(_Message, frozen=True):
-    """A request, a codec job, or the registration or withdrawal of a LoRA adapter ended with an error."""
+    """A request, a codec job or the preload of an adapter ended with an error."""
 
     id: str
     code: str
@@ -214,8 +230,8 @@ Command = (
     | Encode
     | Decode
     | AskStats
-    | RegisterLora
-    | UnregisterLora
+    | Preload
+    | Keep
     | Stop
     | Attach
     | Detach
@@ -223,11 +239,10 @@ Command = (
     | EngineExpected
     | EngineStarting
     | EngineLost
-    | RegisteredLoras
+    | AdapterList
     | AskFront
     | FrontAnswers
     | FromFront
-    | Failed
 )
 
 
@@ -268,22 +283,6 @@ class CallEvent(_Message, frozen=True):
 
     id: str
     body: Event | CodecChunk
-
-
-class Loras(_Message, frozen=True):
-    """The LoRA adapters that an engine has, and the errors of those that it could not read, by id.
-
-    For all fronts. Sent after each change.
-    """
-
-    infos: tuple[LoraInfo, ...] = ()
-    failed: tuple[Failed, ...] = ()
-
-
-class ReleaseLora(_Message, frozen=True):
-    """No stream of this front holds a LoRA adapter that was withdrawn. A front sends it once to its host."""
-
-    id: str
 
 
 class AskFronts(_Message, frozen=True):
@@ -329,13 +328,15 @@ class EngineStats(_Message, frozen=True):
     """The statistics of an engine, for all fronts. Sent about once a second while it works, and when it becomes idle.
 
     `step_seconds` is the time that all steps since its start have taken. `answers` is the number of the AskStats that
-    this report answers, 0 for none.
+    this report answers, 0 for none. `adapters` are the fingerprints of the LoRA adapters that it has read; a change of
+    them is reported at once.
     """
 
     stats: Stats
     step_seconds: float
     process_id: int = 0
     answers: int = 0
+    adapters: tuple[str, ...] = ()
 
 
 Report = (
@@ -347,10 +348,7 @@ Report = (
     | Failed
     | ExternalLoad
     | EngineStats
-    | Loras
-    | RegisterLora
-    | UnregisterLora
-    | ReleaseLora
+    | AdapterList
     | AskFronts
     | ToFronts
     | FrontAnswer

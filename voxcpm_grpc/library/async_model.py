@@ -8,7 +8,7 @@ import multiprocessing
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, get_args
@@ -100,7 +100,7 @@ class AsyncModel:
     @property
     def loras(self) -> tuple[str, ...]:
         """The names of the LoRA adapters that `generate` may choose, which the setting `lora` gives."""
-        return tuple(info.name for info in self.pool.loras())
+        return tuple(adapter.name for adapter in self.pool.adapters.registered)
 
     async def generate(
         self,
@@ -145,19 +145,17 @@ class AsyncModel:
                 "a style cannot go with a prompt: the model would read it aloud; give a reference instead",
                 field="style",
             )
-        with self.pool.lora(lora) as adapter:
-            request = Request(
-                id=uuid.uuid4().hex,
-                text=f"({style}){text}" if style else text,
-                sampling=sampling or Sampling(),
-                conditioning=voice,
-                priority=Priority(priority),
-                lora=adapter,
-            )
-            async with aclosing(self.pool.generate(request)) as call:
-                async for event in call:
-                    if isinstance(event, AudioChunk):
-                        yield event.samples
+        request = Request(
+            id=uuid.uuid4().hex,
+            text=f"({style}){text}" if style else text,
+            sampling=sampling or Sampling(),
+            conditioning=replace(voice, adapter=self.pool.adapters.find(lora) if lora else None),
+            priority=Priority(priority),
+        )
+        async with aclosing(self.pool.generate(request)) as call:
+            async for event in call:
+                if isinstance(event, AudioChunk):
+                    yield event.samples
 
     async def encode_voice(
         self, *, reference: Recording | None = None, prompt: Recording | None = None, transcript: str = ""

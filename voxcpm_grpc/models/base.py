@@ -31,7 +31,7 @@ class AdapterOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adapter:
+class AdapterWeights:
     """A LoRA adapter that was read and fits the model, on the host."""
 
     updates: Any  # of the family
@@ -235,14 +235,14 @@ class SpeechModel(ABC):
         """Prepare a slot that was just opened to continue the last `patches` patches of its history."""
 
     @abstractmethod
-    def read_adapter(self, directory: Path) -> Adapter:
+    def read_adapter(self, directory: Path) -> AdapterWeights:
         """Read an adapter in the official format. Raises InvalidRequest, for an operator, with all that does not fit.
 
         The only method that another thread may call meanwhile.
         """
 
     @abstractmethod
-    def write_adapter(self, place: int, adapter: Adapter) -> None:
+    def write_adapter(self, place: int, adapter: AdapterWeights) -> None:
         """Write an adapter to a place, for all work that is launched later. No stream may use the place's old one."""
 
     @abstractmethod

@@ -18,6 +18,7 @@ PAUSE_SECONDS = 0.5  # of silence around the speech
 PREFILLED_PER_STEP = 64  # patches of a voice that enter the cache in the time of one step
 CODED_PER_STEP = 16  # patches that the codec encodes or decodes in the time of one step
 CACHE_BONUS_STEPS = 32.0  # a replica with the voice in its cache is preferred up to this much more work: one sentence
+READING_STEPS = 64.0  # a replica that has read the adapter of a request is preferred up to this much more work
 MAX_VOICES = 4096  # voices whose replicas are remembered
 SAMPLED_PATCHES = 8  # at each end of a reference, to tell it from others
 

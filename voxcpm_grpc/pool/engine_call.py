@@ -35,9 +35,9 @@ class EngineCall(Generic[T]):
     the expected number of steps. Up to `credit` chunks wait for the reader; codec jobs have none. Reading a chunk
     grants another one, unless `grant_on_read` is false; then the reader calls `grant`. If `whole` is true, no piece is
     delivered before the last. With `is_new` the call starts a stream, which a full queue refuses. It is also refused if
-    it would not get a slot before `deadline`, a monotonic time. With `is_batch` it gives its slot to calls without. Its
-    engine must have the LoRA adapter with the id `lora`, unless that is empty. While no engine can take it, it waits
-    until `wait_until`, a monotonic time.
+    it would not get a slot before `deadline`, a monotonic time. With `is_batch` it gives its slot to calls without.
+    `adapter` is the fingerprint of its LoRA adapter, and `unable` are the replicas that cannot read that. While no
+    engine can take it, it waits until `wait_until`, a monotonic time.
     """
 
     name: str
@@ -50,12 +50,13 @@ class EngineCall(Generic[T]):
     is_new: bool = False
     is_batch: bool = False
     deadline: float | None = None
-    lora: str = ""
+    adapter: str = ""
     wait_until: float = field(default_factory=lambda: monotonic() + WAIT_SECONDS)
     retries_left: int = RETRIES
     id: str = field(init=False, default="")
     engine: str = field(init=False, default="")  # the name of the latest one
     log_id: str = field(init=False, default_factory=request_id.get)
+    unable: set[object] = field(init=False, default_factory=set[object])
     admitted: bool = field(init=False, default=False)  # by an engine, perhaps one that was lost
     has_slot: bool = field(init=False, default=False)  # given by the present engine, which may take it away for a time
     has_output: bool = field(init=False, default=False)

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import count, repeat
@@ -16,12 +15,11 @@ from time import monotonic
 
 import numpy as np
 
-from voxcpm_grpc import logs, progress
+from voxcpm_grpc import logs, lora_files, progress
 from voxcpm_grpc.errors import (
     Aborted,
     FailedPrecondition,
     InvalidRequest,
-    NotFound,
     QueueFull,
     QueueTooLong,
     Reason,
@@ -29,18 +27,17 @@ from voxcpm_grpc.errors import (
 )
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.logs import LogLine, LogOptions
-from voxcpm_grpc.pool.adapters import AdapterCatalog, AdapterRegistry, describe, name_in_use
+from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog, AdapterNames, NameOwner
 from voxcpm_grpc.pool.background import close_all
-from voxcpm_grpc.pool.balancer import Balancer, Room, prefix_of, work_of, work_of_coding
+from voxcpm_grpc.pool.balancer import READING_STEPS, Balancer, Room, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.engine_call import WAIT_SECONDS, EngineCall
 from voxcpm_grpc.pool.handle import HandleFactory, process_factories
-from voxcpm_grpc.pool.lora_holders import LoraHolders
 from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.pool.standby import Standby
 from voxcpm_grpc.pool.waiting_calls import WaitingCalls
 from voxcpm_grpc.pool.warm_up import try_out
-from voxcpm_grpc.request import CodecChunk, Event, LoraInfo, ModelInfo, Request
+from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, content_of
 from voxcpm_grpc.settings.engine import EngineSettings, SupervisionSettings
 
 logger = logging.getLogger(__name__)
@@ -61,20 +58,23 @@ class EnginePool:
         self,
         factories: Iterable[HandleFactory],
         supervision: SupervisionSettings | None = None,
-        registry: AdapterRegistry | None = None,
+        names: NameOwner | None = None,
         restarts: Iterable[Restarts] | None = None,
+        loras: Iterable[str] = (),
         standby: Standby | None = None,
     ) -> None:
-        """`registry`, `restarts`: the LoRA adapters and the restarts of engines that another process owns.
-
-        `standby` is closed with the pool.
         """
-        self._registry = registry or AdapterCatalog()
+        names, restarts: the names of LoRA adapters and the restarts of engines that another process owns
+        loras: the adapters of the settings of the engines, each as NAME=DIRECTORY
+        standby: is closed with the pool
+        """
         self._name = uuid.uuid4().hex[:8]  # part of ids, because an engine may serve several pools
-        self._loras = LoraHolders(partial(self._registry.release, self._name))
-        self._registry.attach_front(self._name, self._loras.update)
+        self._loras = tuple(loras)
+        self._replicas: list[Replica] = []
+        self.adapters = AdapterCatalog(self._ready, names or AdapterNames(), self._name)
         self._supervision = supervision or SupervisionSettings()
-        self._replicas = [self._replica(*pair) for pair in zip(factories, restarts or repeat(None), strict=False)]
+        for made, counted in zip(factories, restarts or repeat(None), strict=False):
+            self._replicas.append(self._replica(made, counted))
         self._waiting = WaitingCalls(self._replicas)
         self._standby = standby
         self._balancer = Balancer(Replica.load)
@@ -97,12 +97,13 @@ class EnginePool:
         """A pool of engines in processes of their own, for the checkpoint in `directory`. `start` starts them."""
         supervision = supervision or SupervisionSettings()
         standby = Standby.of_engines([directory], supervision.standby, log=log)
-        factories = process_factories(directory, name, engines, log, standby=standby)
-        return cls(factories.values(), supervision, standby=standby)
+        factories = process_factories(directory, name, engines, log, standby=standby).values()
+        return cls(factories, supervision, loras=next(iter(engines.values())).loras, standby=standby)
 
     async def start(self) -> None:
         """Wait until every engine is ready. If one cannot start, stops all and raises StartupError."""
         try:
+            self.adapters.add(await asyncio.to_thread(lora_files.adapters_of, self._loras))
             async with asyncio.TaskGroup() as group:
                 for replica in self._replicas:
                     group.create_task(replica.supervisor.start())
@@ -151,6 +152,9 @@ class EnginePool:
     @property
     def replicas(self) -> tuple[Replica, ...]:
         return tuple(self._replicas)
+
+    def _ready(self) -> list[Replica]:
+        return [replica for replica in self._replicas if replica.ready]
 
     @property
     def info(self) -> ModelInfo:
@@ -212,7 +216,7 @@ class EnginePool:
             is_new=not request.continues,
             is_batch=request.is_batch,
             deadline=None if seconds_left is None else monotonic() + seconds_left,
-            lora=request.lora,
+            adapter=content_of(request.conditioning.adapter),
             wait_until=monotonic() + max_wait,
         )
         if any(one.name == call.name and one.is_stream for replica in self._replicas for one in replica.calls):
@@ -270,54 +274,6 @@ class EnginePool:
                 if piece.array.size:
                     yield piece.array
 
-    def loras(self) -> tuple[LoraInfo, ...]:
-        """The LoRA adapters that new streams may choose, in the order of their registration."""
-        return self._loras.registered
-
-    def lora(self, name: str) -> AbstractContextManager[str]:
-        """Hold an adapter for a stream, until the end of the block; gives the id for `Request.lora`.
-
-        An adapter that is unregistered meanwhile stays usable. An empty name gives an empty id, the model alone. Raises
-        NotFound.
-        """
-        return self._loras.hold(name)
-
-    def find_lora(self, name: str) -> LoraInfo:
-        """The adapter that new streams get for a name. Raises NotFound."""
-        return self._loras.find(name)
-
-    def require_new_lora(self, name: str) -> None:
-        """Raise AlreadyExists if an adapter has the name, so that a registration would fail."""
-        if any(info.name == name for info in self.loras()):
-            raise name_in_use(name)
-
-    def streams_with(self, id: str) -> int:
-        """The number of streams that hold the adapter with this id, also one that was unregistered."""
-        return self._loras.streams_with(id)
-
-    async def register_lora(self, name: str, source: str, directory: Path) -> LoraInfo:
-        """Let all engines read the adapter in `directory`. Returns when streams may choose it.
-
-        Raises InvalidRequest for its files, AlreadyExists for its name, FailedPrecondition if the engines take none,
-        and Unavailable without engines. Then, and if it is cancelled, no engine keeps it.
-        """
-        info = await describe(name, source, directory)
-        await self._registry.register(info)
-        return info
-
-    async def unregister_lora(self, name: str) -> LoraInfo:
-        """Withdraw an adapter from new streams. Engines free it when no stream of any front holds it.
-
-        Raises NotFound.
-        """
-        info = self._loras.find(name)
-        try:
-            await self._registry.unregister(info.id)
-        except NotFound as error:
-            error.details["lora"] = name
-            raise
-        return info
-
     async def close(self) -> None:
         """Stop all engines. Calls in progress end as if the engines were lost."""
         self._closing = True
@@ -332,19 +288,23 @@ class EnginePool:
             make_handle,
             self._supervision,
             check=self._check,
+            on_ready=self.adapters.on_ready,
             on_change=self._on_change,
             reassign=self._reassign,
-            registry=self._registry,
             restarts=restarts,
         )
 
     def _start(self, call: EngineCall, *, lost: Replica | None = None) -> None:
         """Start a call on a replica, on another one than `lost` if possible."""
-        ready = [replica for replica in self._replicas if replica.ready and not self._closing]
-        able = [replica for replica in ready if replica.has_lora(call.lora)]
+        ready = [] if self._closing else self._ready()
+        able = [replica for replica in ready if replica not in call.unable]
         replicas = [replica for replica in able if replica is not lost] or able
+        if ready and not able:
+            text = "no engine has the LoRA adapter of this request; its operator must register it again"
+            call.fail(FailedPrecondition(text, field="lora", reason=Reason.LORA_LOST))
+            return
         if not replicas:
-            self._wait_for_engine(call, ready)
+            self._waiting.add(call)
             return
         if call.is_new and all(replica.load(is_batch=call.is_batch)[0] is Room.NONE for replica in replicas):
             # The engines would refuse it, too, but only after the step that runs.
@@ -359,7 +319,7 @@ class EnginePool:
             queued = min(replica.queued(is_batch=call.is_batch) for replica in replicas)
             call.fail(QueueFull(queued, self.info.max_queue or 0))
             return
-        chosen = self._balancer.choose(replicas, call.prefix, partial(Replica.load, is_batch=call.is_batch))
+        chosen = self._balancer.choose(replicas, call.prefix, partial(_load_for, call))
         if call.is_new and call.deadline is not None and (wait := chosen.queue_seconds(is_batch=call.is_batch)):
             remaining = call.deadline - monotonic()
             if remaining < wait:
@@ -389,14 +349,6 @@ class EnginePool:
                 )
             )
         chosen.start(id, call)
-
-    def _wait_for_engine(self, call: EngineCall, ready: list[Replica]) -> None:
-        failed = [any(one.id == call.lora for one in replica.loras.failed) for replica in ready]
-        if ready and (all(failed) or not self._loras.may_name(call.lora)):
-            text = "no engine has the LoRA adapter of this request; its operator must register it again"
-            call.fail(FailedPrecondition(text, field="lora", reason=Reason.LORA_LOST))
-        else:
-            self._waiting.add(call)
 
     def _start_waiting(self) -> None:
         """Start the calls that wait for an engine. Those that no engine can take go on waiting, or end."""
@@ -429,6 +381,8 @@ class EnginePool:
                 call.fail(
                     Aborted("the engine was lost after audio was sent; what was sent is good, ask again for the rest")
                 )
+            elif replica in call.unable:
+                self._start(call)
             elif call.retries_left > 0:
                 call.retries_left -= 1
                 logger.debug(
@@ -437,3 +391,9 @@ class EnginePool:
                 self._start(call, lost=replica)
             else:
                 call.fail(self._waiting.no_engine(call))
+
+
+def _load_for(call: EngineCall, replica: Replica) -> tuple[Room, float]:
+    """The load of a replica as a new call meets it, which may have to wait until its adapter is read."""
+    room, work = replica.load(is_batch=call.is_batch)
+    return room, work + (READING_STEPS if call.adapter and call.adapter not in replica.adapters else 0.0)

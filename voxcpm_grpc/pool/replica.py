@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import logging
 import math
+import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from typing import NamedTuple
 
-from voxcpm_grpc.errors import Internal, Unavailable
+from voxcpm_grpc.errors import Internal, Reason, Unavailable
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
     AskStats,
@@ -21,20 +22,18 @@ from voxcpm_grpc.ipc.messages import (
     EngineStats,
     ExternalLoad,
     Failed,
-    Loras,
-    RegisterLora,
+    Keep,
+    Preload,
     Report,
-    UnregisterLora,
 )
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.pool.adapters import AdapterRegistry
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.pool.queue_estimate import Capacity, StepTime, seconds_until_slot
 from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.pool.supervisor import Supervisor
-from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
+from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
 from voxcpm_grpc.settings.engine import SupervisionSettings
 
 logger = logging.getLogger(__name__)
@@ -52,9 +51,9 @@ class Replica:
     """Routes the reports of its engine to the calls. Belongs to one event loop.
 
     Callbacks: `check(info)` may reject an engine with StartupError. `on_change(replica)` follows every change of
-    `ready`, of `loras` and of `given_up`. `reassign(replica, calls)` receives the calls of an engine that was lost, and
-    calls that the engine sent away. `registry` learns which LoRA adapters the engine has. `restarts` are those of an
-    engine that another process restarts; default: those of the supervisor.
+    `ready` and of `given_up`, and `on_ready(replica)` comes before it when an engine takes commands.
+    `reassign(replica, calls)` receives the calls of an engine that was lost, and calls that the engine sent away.
+    `restarts` are those of an engine that another process restarts; default: those of the supervisor.
     """
 
     def __init__(
@@ -63,9 +62,9 @@ class Replica:
         settings: SupervisionSettings,
         *,
         check: Callable[[ModelInfo], None],
+        on_ready: Callable[[Replica], None],
         on_change: Callable[[Replica], None],
         reassign: Callable[[Replica, list[EngineCall]], None],
-        registry: AdapterRegistry,
         restarts: Restarts | None = None,
     ) -> None:
         self.name = ""
@@ -83,8 +82,6 @@ class Replica:
         self._handle: Handle | None = None
         self._info: ModelInfo | None = None
         self._external_load = NO_LOAD
-        self._registry = registry
-        self._loras = Loras()
         self._stats: EngineStats | None = None
         self._stats_at = 0.0  # when they arrived, by the clock of the event loop
         self._answers: dict[int, asyncio.Future[None]] = {}  # of AskStats, by number
@@ -92,6 +89,7 @@ class Replica:
         self._step_time = StepTime()
         self._capacity = Capacity(0.0)
         self._check = check
+        self._on_engine_ready = on_ready
         self._on_change = on_change
         self._reassign = reassign
         self._idle = asyncio.Event()
@@ -113,13 +111,9 @@ class Replica:
         return [call for reference in self._calls.values() if (call := reference())]
 
     @property
-    def loras(self) -> Loras:
-        """The LoRA adapters of the engine; none while there is no engine."""
-        return self._loras
-
-    def has_lora(self, id: str) -> bool:
-        """True if requests for the engine may name this adapter; an empty id is the model alone."""
-        return not id or any(info.id == id for info in self._loras.infos)
+    def adapters(self) -> Collection[str]:
+        """The fingerprints of the LoRA adapters that the engine has read; none while there is no engine."""
+        return () if self._stats is None else self._stats.adapters
 
     @property
     def stats(self) -> EngineStats | None:
@@ -230,10 +224,20 @@ class Replica:
             self._remove(id)
             call.fail(Internal())
 
-    def post(self, command: RegisterLora | UnregisterLora) -> None:
-        """Send a command about an adapter. It is dropped while there is no engine."""
+    def post(self, command: Keep) -> None:
+        """Send a command that is no call. It is dropped while there is no engine."""
         if self._handle is not None:
             self._handle.post(command)
+
+    async def preload(self, adapter: Adapter) -> None:
+        """Let the engine read an adapter. Raises its error, or Unavailable if it is lost meanwhile."""
+        call: EngineCall[CodecChunk] = EngineCall(
+            "preload", lambda id, _: Preload(id, adapter), whole=True, retries_left=0
+        )
+        self.start(f"preload.{uuid.uuid4().hex}", call)
+        async with contextlib.aclosing(call) as pieces:
+            async for _ in pieces:
+                pass
 
     async def idle(self) -> None:
         """Wait until no call is in progress."""
@@ -260,15 +264,12 @@ class Replica:
         self.name = handle.name
         self._handle, self._info = handle, info
         self._capacity = Capacity(info.samples_per_step / info.output_sample_rate)
-        self._loras = Loras(info.adapters)
-        self._registry.on_ready(self, info.adapters)
+        self._on_engine_ready(self)
         self._on_change(self)
 
     def _on_lost(self) -> None:
         self._handle = None
         self._external_load = NO_LOAD
-        self._loras = Loras()
-        self._registry.on_lost(self)
         self._stats = None
         for answer in self._answers.values():
             if not answer.done():
@@ -303,16 +304,15 @@ class Replica:
                 if call := self._calls.get(id, _no_call)():
                     self._remove(id)
                     error = report.error()
-                    if isinstance(error, Unavailable):
+                    if error.reason is Reason.LORA_LOST:
+                        call.unable.add(self)
+                        self._reassign(self, [call])
+                    elif isinstance(error, Unavailable):
                         self._reassign(self, [call])
                     else:
                         call.fail(error)
             case ExternalLoad():
                 self._external_load = report
-            case Loras():
-                self._loras = report
-                self._registry.on_report(self, report)
-                self._on_change(self)
             case EngineStats():
                 if self._stats is not None:
                     self._capacity.observe(self._stats, report)

@@ -95,10 +95,7 @@ class WaitingCalls:
 
     @property
     def _seconds_to_engine(self) -> float:
-        """The expected time until an engine can take a call; infinity if none will.
-
-        An engine that is ready lacks only the LoRA adapter of the call, and reads it in a moment.
-        """
+        """The expected time until an engine can take a call, 0.0 if one is ready; infinity if none will."""
         return 0.0 if any(one.ready for one in self._replicas) else min(self._expected, default=math.inf)
 
     @property

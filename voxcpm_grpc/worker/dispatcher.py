@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from time import monotonic
 from typing import Protocol
 
 import numpy as np
 from msgspec.structs import replace
 
+from voxcpm_grpc.engine.adapters import Adapters
 from voxcpm_grpc.errors import Internal, TooLong, VoxCPMError, code_of
 from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
+    AdapterList,
     AskStats,
     Attach,
     CallEvent,
@@ -35,18 +37,16 @@ from voxcpm_grpc.ipc.messages import (
     EngineStats,
     ExternalLoad,
     Failed,
+    Keep,
+    Preload,
     Ready,
-    RegisteredLoras,
-    RegisterLora,
     Report,
     Stop,
     Submit,
-    UnregisterLora,
 )
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request, Stats
+from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request, Stats
 from voxcpm_grpc.worker.heartbeat import StepTimer
-from voxcpm_grpc.worker.loras import EngineLoras, LoraEngine
 
 logger = logging.getLogger(__name__)
 
@@ -57,15 +57,17 @@ LOAD_SECONDS = 0.1  # between two reports of the external load
 STATS_SECONDS = 1.0  # between two reports of the statistics
 
 
-class EngineLike(LoraEngine, Protocol):
+class EngineLike(Protocol):
     """The interface of an Engine.
 
     `busy` does not count streams without credit. `collect` waits for the results of the last step; the next `step`
-    launches its own work and returns them.
+    launches its own work and returns them, with those of the preloads of `adapters`.
     """
 
     @property
     def info(self) -> ModelInfo: ...
+    @property
+    def adapters(self) -> Adapters: ...
     @property
     def busy(self) -> bool: ...
     def warm_up(self) -> float: ...
@@ -97,11 +99,6 @@ def _ignore(*_: str) -> None:
     pass
 
 
-def ready_report(engine: EngineLike) -> Ready:
-    """The first report to a front."""
-    return Ready(dataclasses.replace(engine.info, adapters=engine.loras()))
-
-
 class Dispatcher:
     """Runs one engine for its owner and for any number of attached fronts.
 
@@ -121,7 +118,8 @@ class Dispatcher:
     ) -> None:
         self.stopped = False  # set by Stop
         self._engine = engine
-        self._loras = EngineLoras(engine, wake)
+        engine.adapters.wake = wake
+        self._kept: dict[str, tuple[Adapter, ...]] = {}  # for each front
         self._timer = timer
         self._attach = attach
         self._detach = detach
@@ -139,7 +137,7 @@ class Dispatcher:
 
     @property
     def busy(self) -> bool:
-        return self._engine.busy or self._loras.waiting
+        return self._engine.busy
 
     def run_once(self, inbox: Iterable[tuple[str, bytes | memoryview]]) -> dict[str, list[Report]]:
         """Wait for the last step, handle each message, and run one step if there is work.
@@ -162,9 +160,6 @@ class Dispatcher:
                 for id, result in self._engine.step():
                     self._route(id, result, reports)
                 self._step_seconds += monotonic() - started
-            if loras := self._loras.update():
-                for front in (OWNER, *self._fronts):
-                    reports[front].append(loras)
         if self._fronts:
             self._publish_load(reports)
         if self._log_stats:
@@ -242,18 +237,21 @@ class Dispatcher:
                 self._tasks[id] = _Task(front, log_id)
             case AskStats(number):
                 self._stats_asked.append((front, number))
-            case RegisterLora(info):
-                self._loras.register(info)
-            case UnregisterLora(id):
-                self._loras.unregister(id)
+            case Preload(id, adapter):
+                engine.adapters.preload(id, adapter)
+                self._tasks[id] = _Task(front)
+                self._kept[front] = (*self._kept.get(front, ()), adapter)
+                self._keep_all()
+            case Keep(adapters):
+                self._kept[front] = adapters
+                self._keep_all()
             case Stop():
                 self.stopped = True
             case Attach(attached, address):
                 self._fronts.add(attached)
                 self._attach(attached, address)
-                reports[attached].append(ready_report(engine))
-                if (loras := self._loras.report).failed:
-                    reports[attached].append(loras)
+                reports[attached].append(Ready(engine.info))
+                self._stats = None  # the front has not received them
             case Detach(detached):
                 self._fronts.discard(detached)
                 self._loads.pop(detached, None)
@@ -261,8 +259,14 @@ class Dispatcher:
                 for id in [id for id, task in self._tasks.items() if task.front == detached]:
                     del self._tasks[id]
                     engine.cancel(id)
-            case EngineReady() | EngineExpected() | EngineStarting() | EngineLost() | RegisteredLoras() | Failed():
+                self._kept.pop(detached, None)
+                self._keep_all()
+            case EngineReady() | EngineExpected() | EngineStarting() | EngineLost() | AdapterList():
                 logger.error("an engine received %s, which is for fronts", type(command).__name__)
+
+    def _keep_all(self) -> None:
+        """Let the engine keep the adapters of all fronts and no others."""
+        self._engine.adapters.keep(chain.from_iterable(self._kept.values()))
 
     def _route(self, id: str, result: Event | CodecChunk | VoxCPMError, reports: dict[str, list[Report]]) -> None:
         task = self._tasks.get(id)
@@ -318,20 +322,21 @@ class Dispatcher:
     def _publish_stats(self, reports: dict[str, list[Report]]) -> None:
         """Report the statistics every `STATS_SECONDS`, and whenever the engine becomes idle, if they have changed.
 
-        A front that asks for them gets them at once.
+        A front that asks for them gets them at once, and all fronts do when adapters were read or freed.
         """
-        now = monotonic()
-        due = now - self._stats_reported >= STATS_SECONDS or not self._engine.busy
+        now, adapters = monotonic(), self._engine.adapters.fingerprints
+        has_others = self._stats is None or adapters != self._stats.adapters
+        due = now - self._stats_reported >= STATS_SECONDS or not self._engine.busy or has_others
         if not (due or self._stats_asked):
             return
-        found = EngineStats(self._engine.stats(), self._step_seconds, os.getpid())
+        found = EngineStats(self._engine.stats(), self._step_seconds, os.getpid(), adapters=adapters)
         for front, number in self._stats_asked:
             reports[front].append(replace(found, answers=number))
         self._stats_asked.clear()
         if not due:
             return
         self._stats_reported = now
-        if self._stats is None or found.stats != self._stats.stats:
+        if self._stats is None or has_others or found.stats != self._stats.stats:
             self._stats = found
             for front in (OWNER, *self._fronts):
                 reports[front].append(found)

@@ -24,7 +24,7 @@ from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.ipc.messages import Ready, Report, StartFailed, Starting
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings
-from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher, EngineLike, ready_report
+from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher, EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer, sending_heartbeats
 
 logger = logging.getLogger(__name__)
@@ -184,4 +184,4 @@ def start_engine(
             logger.exception("the engine could not start")
         message = str(error) if expected else f"the engine could not start: {type(error).__name__}: {error}"
         return None, StartFailed(message)
-    return engine, ready_report(engine)
+    return engine, Ready(engine.info)

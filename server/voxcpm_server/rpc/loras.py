@@ -10,11 +10,10 @@ import msgspec
 
 from voxcpm_grpc.errors import Reason, Unavailable
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import LoraInfo
+from voxcpm_grpc.request import Adapter
 from voxcpm_server.lora_sources import LoraSources
 from voxcpm_server.rpc.fronts import Fronts
-from voxcpm_server.rpc.models import Models
+from voxcpm_server.rpc.models import Model, Models
 from voxcpm_server.wire.loras import RegisteredLora, Registration
 
 log = logging.getLogger(__name__)
@@ -48,33 +47,41 @@ class LoraRegistry:
         Raises AlreadyExists, InvalidRequest, FailedPrecondition and Unavailable; nothing is registered then.
         """
         model = self._served().find(wanted.model)
-        model.pool.require_new_lora(wanted.name)  # before a long download
+        model.pool.adapters.require_new(wanted.name)  # before a long download
         async with self._fetches:
             directory = await self._sources.fetch(wanted.source, wanted.sha256)
-        info = await model.pool.register_lora(wanted.name, wanted.source, directory)
-        log.info(LogLine("a LoRA adapter is registered", **_names(info, model.name), caller=caller))
-        return _registered(model.pool, info)
+        adapter = await model.pool.adapters.register(wanted.name, wanted.source, directory)
+        log.info(LogLine("a LoRA adapter is registered", **_names(adapter, model.name), caller=caller))
+        return _registered(model, adapter)
 
     async def list(self, model: str) -> list[RegisteredLora]:
         """The adapters of a model, or of all for an empty name, with their streams through all fronts."""
         models = self._served()
-        pools = [one.pool for one in ([models.find(model)] if model else models)]
+        found = [models.find(model)] if model else models
         elsewhere: Counter[str] = Counter()
         if self._fronts is not None:
             for answer in (await self._fronts.ask_others(TOPIC)).values():
                 elsewhere.update(msgspec.msgpack.decode(answer, type=dict[str, int]))
-        return [_registered(pool, info, elsewhere[info.id]) for pool in pools for info in pool.loras()]
+        return [
+            _registered(one, adapter, elsewhere[_key(one, adapter)])
+            for one in found
+            for adapter in one.pool.adapters.registered
+        ]
 
     async def _answer(self) -> bytes:
-        """The streams of this front by the ids of the adapters that they hold."""
-        pools = [] if self._models is None else [one.pool for one in self._models]
-        return msgspec.msgpack.encode({info.id: pool.streams_with(info.id) for pool in pools for info in pool.loras()})
+        """The streams of this front with each adapter of each model."""
+        streams = {
+            _key(one, adapter): one.streams_with(adapter)
+            for one in self._models or ()
+            for adapter in one.pool.adapters.registered
+        }
+        return msgspec.msgpack.encode(streams)
 
     async def unregister(self, name: str, model: str, caller: str) -> None:
         """Withdraw an adapter from new streams. Raises NotFound."""
         found = self._served().find(model)
-        info = await found.pool.unregister_lora(name)
-        log.info(LogLine("a LoRA adapter is unregistered", **_names(info, found.name), caller=caller))
+        adapter = await found.pool.adapters.unregister(name)
+        log.info(LogLine("a LoRA adapter is unregistered", **_names(adapter, found.name), caller=caller))
 
     def _served(self) -> Models:
         if self._models is None:
@@ -84,14 +91,19 @@ class LoraRegistry:
         return self._models
 
 
-def _names(info: LoraInfo, model: str) -> dict[str, str]:
-    return {"lora": info.name, "model": model, "source": info.source, "fingerprint": info.fingerprint}
+def _names(adapter: Adapter, model: str) -> dict[str, str]:
+    return {"lora": adapter.name, "model": model, "source": adapter.source, "fingerprint": adapter.fingerprint}
 
 
-def _registered(pool: EnginePool, info: LoraInfo, elsewhere: int = 0) -> RegisteredLora:
+def _key(model: Model, adapter: Adapter) -> str:
+    """The name of an adapter of a model between fronts."""
+    return f"{model.name}/{adapter.name}"
+
+
+def _registered(model: Model, adapter: Adapter, elsewhere: int = 0) -> RegisteredLora:
     return RegisteredLora(
-        info,
-        pool.info.name,
-        streams=pool.streams_with(info.id) + elsewhere,
-        engines=sum(replica.has_lora(info.id) for replica in pool.replicas),
+        adapter,
+        model.name,
+        streams=model.streams_with(adapter) + elsewhere,
+        engines=model.engines_with(adapter),
     )

@@ -155,7 +155,7 @@ class Metrics:
         for pool in self._pools:
             info.add_metric((), _model(pool.info))
             waiting.add_metric((pool.info.name,), pool.waiting_for_engine)
-            loras.add_metric((pool.info.name,), len(pool.loras()))
+            loras.add_metric((pool.info.name,), len(pool.adapters.registered))
             ready.add_metric((pool.info.name,), sum(replica.ready for replica in pool.replicas))
         yield from (info, ready, loras, waiting)
         up = GaugeMetricFamily("voxcpm_engine_up", "1 if the engine takes requests.", labels=("engine",))

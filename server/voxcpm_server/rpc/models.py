@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from voxcpm_grpc.errors import NotFound, Reason
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import ModelInfo
+from voxcpm_grpc.request import Adapter, ModelInfo
+from voxcpm_server.speech.session import Session
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.wire.outputs import ModelSummary
@@ -19,13 +20,17 @@ MAX_NAME = 80  # characters of a wrong name in an error
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that is served. `catalog` has its presets, and `builder` encodes with its engines."""
+    """A model that is served. `catalog` has its presets, and `builder` encodes with its engines.
+
+    `sessions` are open, each for a stream of Generate or a text that is spoken with a new voice.
+    """
 
     pool: EnginePool
     builder: VoiceBuilder
     catalog: VoiceCatalog
     reader: RequestReader
     uploads: UploadReader
+    sessions: set[Session] = field(default_factory=set[Session])
 
     @property
     def name(self) -> str:
@@ -34,6 +39,14 @@ class Model:
     @property
     def info(self) -> ModelInfo:
         return self.pool.info
+
+    def streams_with(self, adapter: Adapter) -> int:
+        """The number of streams of this process with a turn that speaks with an adapter, or whose next turn does."""
+        return sum(adapter in session.adapters for session in self.sessions)
+
+    def engines_with(self, adapter: Adapter) -> int:
+        """The number of engines that have read an adapter."""
+        return sum(adapter.fingerprint in replica.adapters for replica in self.pool.replicas)
 
 
 class Models:

@@ -196,7 +196,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, call: Call) -> pb.GetModelInfoResponse:
         model = self._models.find(voice_requests.model(request))
         call.model = model.name
-        loras = [info.name for info in model.pool.loras()]
+        loras = [adapter.name for adapter in model.pool.adapters.registered]
         return replies.model_info(model.info, self._limits, model.catalog.presets, model.catalog.default, loras)
 
     @rpc(stream=False)
@@ -357,6 +357,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
                 self._lexicon.preceded_by(config.lexicon), self._normalizer, config.segmentation.language
             ),
             reply=reply,
+            open_sessions=model.sessions,
         )
 
 

@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from voxcpm_grpc.request import Conditioning, Finished, FinishReason, Prompt
+from voxcpm_grpc.request import Adapter, Conditioning, Finished, FinishReason, Prompt, content_of
 from voxcpm_server.wire.outputs import Segment
 
 
@@ -43,11 +43,11 @@ class Context:
         carry: bool,
         max_patches: int,
         references: bool = True,
-        lora: str = "",
+        adapter: Adapter | None = None,
     ) -> None:
         self._carry = carry
         self._set_voice(voice, is_own=False)
-        self._style, self._lora = style, lora
+        self._style, self._adapter = style, content_of(adapter)
         self._max_patches = max_patches
         self._references = references
         self._carried: deque[Prompt] = deque()
@@ -62,7 +62,7 @@ class Context:
             self._carried.clear()
             if self._voice_is_own:
                 self._set_voice(Conditioning(), is_own=False)
-        self._style, self._lora = segment.turn_config.style, segment.turn_config.lora
+        self._style, self._adapter = segment.turn_config.style, content_of(segment.turn_config.adapter)
         stored = self._voice.prompt
         if not self._carried:
             if stored is None:
@@ -80,7 +80,7 @@ class Context:
     def begins_anew(self, segment: Segment) -> bool:
         """True if a segment has another style or LoRA adapter than the segments before it."""
         config = segment.turn_config
-        return config.style not in ("", self._style) or config.lora != self._lora
+        return config.style not in ("", self._style) or content_of(config.adapter) != self._adapter
 
     def remember(self, segment: Segment, finished: Finished) -> None:
         """Record a segment that has finished."""

@@ -21,13 +21,12 @@ from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Una
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished, Priority
+from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, Priority
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.backlog import check_pauses, check_unanswered
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.chunk_writer import ChunkWriter, Reply
-from voxcpm_server.speech.held_loras import HeldLoras
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.language_claim import LanguageClaim
 from voxcpm_server.speech.lead import Lead
@@ -76,6 +75,7 @@ class Session:
     quota: the text that the caller may have spoken; None for any
     preparation: lexicons and normalisation of the text
     reply: a reply stream that goes on afterwards, instead of one that begins with a header and ends with a summary
+    open_sessions: has this one while it runs
 
     `summary` has the counters of the stream so far.
     """
@@ -98,10 +98,11 @@ class Session:
         quota: CharacterQuota | None = None,
         preparation: TextPreparation | None = None,
         reply: Reply | None = None,
+        open_sessions: set[Session] | None = None,
     ) -> None:
         info = pool.info
-        self._loras = HeldLoras(pool)
-        config = self._config = replace(config, turn=self._loras.hold(config.turn))
+        self._config = config
+        self._open_sessions = set[Session]() if open_sessions is None else open_sessions
         self._max_text_chars = limits.max_text_chars
         self._idle_seconds = limits.stream_idle_seconds
         self._shorten = shorten
@@ -173,11 +174,19 @@ class Session:
         """The estimate of the gaps that a listener hears; None for batch streams, to which nobody listens yet."""
         return None if self._config.priority is Priority.BATCH else self._chunks.playback
 
+    @property
+    def adapters(self) -> set[Adapter]:
+        """The LoRA adapters of segments whose speech has not ended, of the open turn, and of the next one."""
+        unfinished = (segment.turn_config for segment in self._unfinished.values())
+        configs = chain(self._turns.configs, unfinished)
+        return {config.adapter for config in configs if config.adapter is not None}
+
     async def run(self, first: GenerateInput | None, messages: AsyncIterator[GenerateInput]) -> None:
         """Handle the message `first`, if there is one, and those that follow. Returns when every reply was sent.
 
         Raises VoxCPMError.
         """
+        self._open_sessions.add(self)
         self._speaking = self._spawn(self._speaker.run())
         self._spawn(self._read(first, messages))
         writing = self._spawn(self._write(), last=True)
@@ -194,7 +203,7 @@ class Session:
             try:
                 await self._end(writing)
             finally:
-                self._loras.close()
+                self._open_sessions.discard(self)
 
     async def _end(self, writing: asyncio.Task[None]) -> None:
         """Cancel the tasks, the writer last: a status that overtakes the first message never reaches the client.
@@ -291,12 +300,6 @@ class Session:
                 self._on_turn_change(config, has_seed)
             case GenerateConfig():
                 raise InvalidRequest("config must be the first message of the stream", field="config")
-        self._release_loras()
-
-    def _release_loras(self) -> None:
-        """Release the adapters of turns whose segments have all ended, and of which no more can come."""
-        unfinished = (segment.turn_config for segment in self._unfinished.values())
-        self._loras.keep(chain(self._turns.configs, unfinished))
 
     async def _on_text(self, text: str) -> None:
         queued = sum(len(work.source) for work in self._work if isinstance(work, Segment))
@@ -367,7 +370,7 @@ class Session:
             raise style_with_prompt_error("turn.style")
         if not has_seed:
             config = replace(config, sampling=replace(config.sampling, seed=self._config.turn.sampling.seed))
-        self._turns.config = self._loras.hold(config)
+        self._turns.config = config
 
     def _log_segment(self, event: str, segment: Segment, **fields: str | int | float) -> None:
         turn = self._chunks.first_turn + segment.turn
@@ -394,12 +397,10 @@ class Session:
                     await chunks.segment_started(segment, self._config.trim_leading_silence)
                 case Generated(segment, Finished(reason=reason)):
                     self._unfinished.pop((segment.turn, segment.index), None)
-                    self._release_loras()
                     self._log_segment("spoken", segment, reason=reason)
                     await chunks.segment_finished(segment, reason)
                 case Silent(segment):
                     self._unfinished.pop((segment.turn, segment.index), None)
-                    self._release_loras()
                     await chunks.segment_silent(segment)
                 case Silence() as silence:
                     await chunks.silence(silence)

@@ -97,7 +97,7 @@ class Speaker:
             carry=config.continuity is Continuity.CARRY,
             max_patches=int(max_carry_seconds * info.input_sample_rate / info.samples_per_patch),
             references=info.takes_references,
-            lora=config.turn.lora,
+            adapter=config.turn.adapter,
         )
         self._begun = self._summary.segments > 0  # so that it cannot be retried
         self._has_paused = False  # silence was sent
@@ -278,14 +278,13 @@ class Speaker:
             id=f"{self.key}.{segment.turn}.{segment.index}",
             text=text,
             sampling=segment.turn_config.sampling,
-            conditioning=conditioning,
+            conditioning=replace(conditioning, adapter=segment.turn_config.adapter),
             turn=segment.turn,
             segment=segment.index,
             keep_latents=self._context.needs_latents,
             continues=self._begun,
             lead_seconds=self._lead_seconds,
             priority=self._config.priority,
-            lora=segment.turn_config.lora,
         )
         call = self._pool.generate(
             request,

@@ -142,14 +142,14 @@ class VoiceBuilder:
     def check_lora(self, name: str) -> None:
         """Raise NotFound if the model has no LoRA adapter of this name. An empty name is none."""
         if name:
-            self._pool.find_lora(name)
+            self._pool.adapters.find(name)
 
     def with_lora(self, turn: TurnConfig, chosen: ChosenVoice) -> TurnConfig:
         """The turn with the LoRA adapter of its voice, unless it has chosen one, or none, itself.
 
         Raises FailedPrecondition if the server does not have that adapter, and InvalidRequest if there are two.
         """
-        if turn.has_lora or not chosen.loras:
+        if turn.has_adapter or not chosen.loras:
             return turn
         if len(chosen.loras) > 1:
             voices = " and ".join(f"voice {voice} the LoRA adapter {lora!r}" for lora, voice in chosen.loras.items())
@@ -158,7 +158,7 @@ class VoiceBuilder:
             )
         ((lora, voice),) = chosen.loras.items()
         try:
-            self.check_lora(lora)
+            adapter = self._pool.adapters.find(lora)
         except NotFound:
             raise FailedPrecondition(
                 f"voice {voice} speaks with the LoRA adapter {lora!r}, which this server does not have; register the "
@@ -168,7 +168,7 @@ class VoiceBuilder:
                 voice=voice,
                 lora=lora,
             ) from None
-        return replace(turn, lora=lora, has_lora=True)
+        return replace(turn, adapter=adapter, has_adapter=True)
 
     async def _check_length(self, conditioning: Conditioning, field: str) -> None:
         """Raise InvalidRequest if the engine has no room for a text behind a voice."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from voxcpm_grpc.audio import NO_CLEANING, NO_EFFECTS, AudioFormat, Cleaning, Effects
-from voxcpm_grpc.request import Priority, Sampling
+from voxcpm_grpc.request import Adapter, Priority, Sampling
 from voxcpm_server.wire.voice import Voice
 
 
@@ -118,8 +118,8 @@ class TurnConfig:
     effects: speed and volume of the audio
     normalize: True to speak numbers, dates and symbols in words
     max_attempts: generations of a segment whose speech runs on; more than 1 holds each segment back until it is whole
-    lora: name of a LoRA adapter, and in a session the id of the one that it holds; empty for none
-    has_lora: True if `lora` was chosen, also to be none; False speaks with the adapter of the voice
+    adapter: None is the model alone
+    has_adapter: True if `adapter` was chosen, also to be none; False speaks with the adapter of the voice
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -128,8 +128,8 @@ class TurnConfig:
     effects: Effects = NO_EFFECTS
     normalize: bool = False
     max_attempts: int = 1
-    lora: str = ""
-    has_lora: bool = False
+    adapter: Adapter | None = None
+    has_adapter: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

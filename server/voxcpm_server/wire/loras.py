@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from voxcpm_grpc.errors import InvalidRequest
-from voxcpm_grpc.request import LoraInfo
+from voxcpm_grpc.request import Adapter
 from voxcpm_grpc.settings.models import LORA_NAME
 from voxcpm_grpc.v1 import admin_pb2 as pb
 
@@ -31,11 +31,11 @@ class Registration:
 class RegisteredLora:
     """An adapter that requests may choose.
 
-    streams: of this process, that hold it
-    engines: that have it
+    streams: of this process, that speak with it
+    engines: that have read it
     """
 
-    info: LoraInfo
+    adapter: Adapter
     model: str
     streams: int
     engines: int
@@ -79,10 +79,10 @@ def unregistered() -> pb.UnregisterLoraResponse:
 
 def _lora(lora: RegisteredLora) -> pb.LoraInfo:
     return pb.LoraInfo(
-        name=lora.info.name,
+        name=lora.adapter.name,
         model=lora.model,
-        source=lora.info.source,
-        fingerprint=lora.info.fingerprint,
+        source=lora.adapter.source,
+        fingerprint=lora.adapter.fingerprint,
         streams=lora.streams,
         engines=lora.engines,
     )

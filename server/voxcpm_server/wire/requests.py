@@ -8,7 +8,7 @@ from typing import Any
 
 from voxcpm_grpc.audio import NO_EFFECTS, AudioFormat, Effects
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
-from voxcpm_grpc.request import MAX_DRAWN_SEED, MAX_SEED, ModelInfo, Priority, Sampling
+from voxcpm_grpc.request import MAX_DRAWN_SEED, MAX_SEED, Adapter, ModelInfo, Priority, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -43,7 +43,7 @@ class RequestReader:
         self,
         info: ModelInfo,
         limits: LimitSettings,
-        find_lora: Callable[[str], object],
+        find_lora: Callable[[str], Adapter],
         *,
         style_in_text: bool = False,
     ) -> None:
@@ -124,7 +124,6 @@ class RequestReader:
         with inside("turn"):
             if turn.normalize:
                 packages.check()
-            lora = read_lora(turn, self.find_lora)
             return inputs.TurnConfig(
                 sampling=read_ends(turn, self._sampling(turn.sampling), self.info),
                 style=self._style(turn.style),
@@ -132,8 +131,8 @@ class RequestReader:
                 effects=self._effects(turn),
                 normalize=turn.normalize,
                 max_attempts=read_max_attempts(turn),
-                lora=lora or "",
-                has_lora=lora is not None,
+                adapter=read_lora(turn, self.find_lora),
+                has_adapter=turn.HasField("lora"),
             )
 
     def _effects(self, turn: pb.TurnConfig) -> Effects:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.lexicon import clean, entry_fault
-from voxcpm_grpc.request import ModelInfo, Sampling
+from voxcpm_grpc.request import Adapter, ModelInfo, Sampling
 from voxcpm_grpc.settings.limits import MAX_TRIM_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs
@@ -67,13 +67,9 @@ def read_max_attempts(turn: pb.TurnConfig) -> int:
     return given if turn.retry_badcase else 1
 
 
-def read_lora(message: pb.TurnConfig | pb.VoiceOptions, find: Callable[[str], object]) -> str | None:
-    """The name of a LoRA adapter, which `find` knows; empty for none, and None if it is not set."""
-    if not message.HasField("lora"):
-        return None
-    if message.lora:
-        find(message.lora)
-    return message.lora
+def read_lora(message: pb.TurnConfig | pb.VoiceOptions, find: Callable[[str], Adapter]) -> Adapter | None:
+    """The LoRA adapter that a message names; None if it names none. `find` raises NotFound."""
+    return find(message.lora) if message.lora else None
 
 
 def read_ends(turn: pb.TurnConfig, sampling: Sampling, info: ModelInfo) -> Sampling:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.request import Adapter
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs
@@ -52,15 +53,15 @@ def update(request: pb.UpdateVoiceRequest) -> tuple[str, inputs.VoiceChange]:
     return request.id, change
 
 
-def options(options: pb.VoiceOptions, find_lora: Callable[[str], object]) -> inputs.VoiceOptions:
+def options(options: pb.VoiceOptions, find_lora: Callable[[str], Adapter]) -> inputs.VoiceOptions:
     """The properties of a voice that an upload sets. `find_lora` raises NotFound for an unknown adapter."""
     with inside("options"):
-        lora = read_lora(options, find_lora)
+        read_lora(options, find_lora)
     return inputs.VoiceOptions(
         display_name=_display_name(options.display_name, "options.display_name"),
         labels=_labels(options.labels, "options.labels"),
         ttl=_ttl(options, "options.ttl"),
-        lora=lora,
+        lora=options.lora if options.HasField("lora") else None,
     )
 
 

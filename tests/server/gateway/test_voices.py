@@ -4,7 +4,6 @@ import pytest
 from support.uploads import recording
 
 from voxcpm_gateway.voice_names import OPENAI_VOICES
-from voxcpm_grpc.request import LoraInfo
 from voxcpm_server.voices.presets import Preset
 
 
@@ -100,7 +99,7 @@ async def test_a_recording_has_many_names_and_a_name_one_recording(named):
 
 async def test_a_voice_has_an_adapter(serve_front, serve_gateway, fake):
     pool = fake()
-    pool.adapters.update((LoraInfo(id="anna1", name="anna", source="", directory="", fingerprint=""),))
+    pool.set_adapters("anna")
     files = {"audio_sample": ("a.wav", recording(7), "audio/wav")}
     data = {"name": "Ada", "consent": "yes", "lora": "anna"}
     async with serve_front(pool) as served, serve_gateway(served.address) as gateway:
@@ -109,7 +108,7 @@ async def test_a_voice_has_an_adapter(serve_front, serve_gateway, fake):
         assert stored["lora"] == listed["lora"] == "anna"
         for fields, expected in (({}, "anna"), ({"lora": ""}, ""), ({"lora": None}, "anna")):
             assert (await gateway.speak(voice="Ada", **fields)).status_code == 200
-            assert pool.requests[-1].lora.removesuffix("1") == expected
+            assert pool.spoken_with[-1].removesuffix("1") == expected
         unknown = await gateway.http.post("/v1/audio/voices", data=data | {"lora": "nobody"}, files=files)
         assert unknown.status_code == 404 and "no LoRA adapter 'nobody'" in unknown.json()["error"]["message"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -92,12 +93,38 @@ async def test_an_adapter_that_is_unregistered_goes_when_its_last_stream_ends(se
     status, _, message = await refused(server.speak("Hello.", lora="anna").read())
     assert (status, "there is no LoRA adapter 'anna'" in message) == ("NOT_FOUND", True)
     [replica] = server.running.pool.replicas
-    assert replica.loras.infos
+    assert replica.adapters
     await register(server, "anna", write_lora(sources / "other", 0.5))
     assert await sound(server, "anna") == 0.5
-    assert len(replica.loras.infos) == 2
+    assert len(replica.adapters) == 2
     stream.cancel()
-    await until(lambda: len(replica.loras.infos) == 1)
+    await until(lambda: len(replica.adapters) == 1)
+
+
+async def test_a_turn_speaks_on_with_an_adapter_that_is_unregistered_and_whose_files_are_gone(server, sources):
+    await register(server, "anna", sources / "anna")
+    call = server.stub.Generate()
+    turn = pb.TurnConfig(lora="anna", sampling=pb.Sampling(max_steps=2))
+    await call.write(pb.GenerateRequest(config=pb.GenerateConfig(turn=turn)))
+
+    async def say(tag: str) -> set[float]:
+        """The samples of a segment."""
+        await call.write(pb.GenerateRequest(text=f"Hello {tag}. "))
+        await call.write(pb.GenerateRequest(flush=pb.Flush(tag=tag)))
+        audio = b""
+        while (reply := await call.read()).flush_done.tag != tag:
+            audio += reply.audio
+        return {round(sample / 32768, 2) for sample in np.frombuffer(audio, "<i2").tolist()}
+
+    assert 0.25 in await say("there")
+    await unregister(server, "anna")
+    shutil.rmtree(sources / "anna")
+    for tag in ("again", "once more"):
+        assert 0.25 in await say(tag)
+    [replica] = server.running.pool.replicas
+    assert replica.adapters
+    call.cancel()
+    await until(lambda: not replica.adapters)
 
 
 async def test_errors_of_a_registration_name_the_field_and_the_remedy(server, sources, tmp_path):
@@ -135,7 +162,7 @@ async def test_an_adapter_that_does_not_fit_is_refused_and_leaves_nothing(tmp_pa
     async with operated(tmp_path / "voices", MakeFake(loras_taken=False), lora_sources=[sources]) as server:
         status, field, message = await refused(register(server, "anna", sources / "anna"))
         assert (status, field) == ("INVALID_ARGUMENT", "source")
-        assert message == "the LoRA adapter 'anna': the adapter anna does not fit this model"
+        assert message == "the LoRA adapter 'anna': it does not fit this model"
         assert await names(server) == []
 
 
@@ -166,7 +193,7 @@ async def test_a_download_is_read_again_when_an_engine_restarts(server, stored):
     [replica] = server.running.pool.replicas
     server.launcher.kill()
     await until(lambda: not replica.ready)
-    await until(lambda: replica.loras.infos)
+    await until(lambda: replica.adapters)
     assert await sound(server, "bert") == 0.12
 
 
@@ -177,7 +204,7 @@ async def test_an_adapter_that_is_registered_again_and_again_is_stored_once(serv
         await unregister(server, "bert")
     assert len(list((tmp_path / "lora cache").iterdir())) == 1
     [replica] = server.running.pool.replicas
-    await until(lambda: not replica.loras.infos)
+    await until(lambda: not replica.adapters)
 
 
 async def test_a_call_that_is_cancelled_registers_nothing(server, sources, tmp_path):

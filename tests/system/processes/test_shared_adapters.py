@@ -30,12 +30,12 @@ def engines(*names: str) -> dict[str, Launcher]:
 
 async def test_an_adapter_that_one_front_registers_speaks_for_all(folder):
     async with remote_fronts(folder, 2, engines("x"), engines("a", "b")) as (one, two):
-        id = await one.ask("register", "anna", str(write_lora(folder / "anna")))
+        content = await one.ask("register", "anna", str(write_lora(folder / "anna")))
         await two.reaches(["anna"], "names")
         for front in (one, two):
             for _ in range(3):
-                assert await front.ask("say", id) == 1000
-            await front.reaches([[id], [id]], "engines")
+                assert await front.ask("say", "anna") == 1000
+            await front.reaches([[content], [content]], "engines")
         with pytest.raises(AlreadyExists):
             await two.ask("register", "anna", str(write_lora(folder / "other")))
         with pytest.raises(InvalidRequest, match="has no lora_config"):
@@ -43,41 +43,58 @@ async def test_an_adapter_that_one_front_registers_speaks_for_all(folder):
         assert await one.ask("names") == await two.ask("names") == ["anna"]
 
 
-async def test_the_last_stream_of_all_fronts_frees_an_adapter(folder):
+async def test_of_two_fronts_that_register_a_name_at_once_one_comes_too_late(folder):
+    async with remote_fronts(folder, 2, engines("a")) as fronts:
+        directories = [str(write_lora(folder / name, number)) for name, number in (("old", 1000), ("new", 2000))]
+        for _ in range(5):
+            both = [front.ask("register", "anna", path) for front, path in zip(fronts, directories, strict=True)]
+            results = await asyncio.gather(*both, return_exceptions=True)
+            [content] = [result for result in results if isinstance(result, str)]
+            assert any(isinstance(result, AlreadyExists) for result in results)
+            for front in fronts:
+                await front.reaches([[content]], "engines")
+                await front.reaches(["anna"], "names")
+            await fronts[0].ask("unregister", "anna")
+            for front in fronts:
+                await front.reaches([], "names")
+
+
+async def test_the_last_turn_of_all_fronts_frees_an_adapter(folder):
     async with remote_fronts(folder, 2, engines("a")) as (one, two):
-        id = await one.ask("register", "anna", str(write_lora(folder / "anna")))
+        old = await one.ask("register", "anna", str(write_lora(folder / "anna")))
         await two.reaches(["anna"], "names")
-        assert await one.ask("hold", "stream", "anna") == await two.ask("hold", "stream", "anna") == id
+        assert await one.ask("choose", "turn", "anna") == await two.ask("choose", "turn", "anna") == old
         await two.ask("unregister", "anna")
+        shutil.rmtree(folder / "anna")
         await one.reaches([], "names")
         with pytest.raises(NotFound):
-            await one.ask("hold", "another", "anna")
+            await one.ask("choose", "another", "anna")
         with pytest.raises(NotFound):
             await one.ask("unregister", "anna")
-        await one.ask("drop", "stream")
+        await one.ask("drop", "turn")
         new = await one.ask("register", "anna", str(write_lora(folder / "new", 2000)))
-        assert await two.ask("say", id) == 1000
-        assert await two.ask("say", new) == 2000
-        assert await one.ask("engines") == [sorted([id, new])]
-        await two.ask("drop", "stream")
+        await two.reaches(["anna"], "names")
+        assert await two.ask("say", "", "turn") == 1000
+        assert await two.ask("say", "anna") == 2000
+        await one.reaches([sorted([old, new])], "engines")
+        await two.ask("drop", "turn")
         await one.reaches([[new]], "engines")
-        with pytest.raises(FailedPrecondition):
-            await one.ask("say", id)
 
 
-async def test_a_front_that_dies_holds_nothing_and_the_next_one_knows_the_adapters(folder):
+async def test_a_front_that_dies_has_no_turns_and_the_next_one_knows_the_adapters(folder):
     async with remote_fronts(folder, 2, engines("a")) as (one, two):
-        id = await one.ask("register", "anna", str(write_lora(folder / "anna")))
+        await one.ask("register", "anna", str(write_lora(folder / "anna")))
         bert = await one.ask("register", "bert", str(write_lora(folder / "bert", 5)))
         await two.reaches(["anna", "bert"], "names")
-        await two.ask("hold", "stream", "anna")
+        await two.ask("choose", "turn", "anna")
         await one.ask("unregister", "anna")
         await two.reaches(["bert"], "names")
-        assert await two.ask("say", id) == 1000
+        assert await two.ask("say", "", "turn") == 1000
         await two.replaced()
         await two.reaches(["bert"], "names")
-        assert await two.ask("say", bert) == 5
-        await one.reaches([[bert]], "engines")
+        assert await two.ask("say", "bert") == 5
+        for front in (one, two):
+            await front.reaches([[bert]], "engines")
 
 
 async def test_a_registration_ends_with_its_front(folder):
@@ -91,8 +108,8 @@ async def test_a_registration_ends_with_its_front(folder):
         await two.replaced()
         await asyncio.wait([registering])
         may_read.touch()
-        id = await one.ask("register", "anna", directory)
-        await two.reaches([[id]], "engines")
+        content = await one.ask("register", "anna", directory)
+        await two.reaches([[content]], "engines")
 
 
 async def test_an_engine_that_restarts_has_the_adapters_for_all_fronts(folder):
@@ -100,36 +117,55 @@ async def test_an_engine_that_restarts_has_the_adapters_for_all_fronts(folder):
     async with remote_fronts(folder, 2, launchers) as (one, two):
         anna = await one.ask("register", "anna", str(write_lora(folder / "anna")))
         bert = await one.ask("register", "bert", str(write_lora(folder / "bert", 5)))
+        await two.reaches(["anna", "bert"], "names")
         shutil.rmtree(folder / "anna")
         launchers["a"].kill()
         await until(lambda: len(launchers["a"].handles) == 2)
         for front in (one, two):
             await front.reaches([[bert], sorted([anna, bert])], "engines")
             for _ in range(4):
-                assert await front.ask("say", anna) == 1000
-                assert await front.ask("say", bert) == 5
+                assert await front.ask("say", "anna") == 1000
+                assert await front.ask("say", "bert") == 5
         launchers["b"].kill()
         await until(lambda: len(launchers["b"].handles) == 2)
         for front in (one, two):
             await front.reaches([[bert], [bert]], "engines")
             with pytest.raises(FailedPrecondition, match="register it again"):
-                await front.ask("say", anna)
+                await front.ask("say", "anna")
             assert await front.ask("names") == ["anna", "bert"]
 
 
+async def test_an_adapter_of_the_settings_stays_unregistered_when_processes_restart(folder):
+    entry = f"anna={write_lora(folder / 'anna')}"
+    launchers = {"a": Launcher([MakeFake(loras=(entry,))], "engine a")}
+    async with remote_fronts(folder, 2, launchers, loras=[[entry]]) as (one, two):
+        for front in (one, two):
+            assert await front.ask("names") == ["anna"]
+            assert await front.ask("say", "anna") == 1000
+        await one.ask("unregister", "anna")
+        await two.reaches([], "names")
+        await two.reaches([[]], "engines")
+        await two.replaced()
+        assert await two.ask("names") == []
+        launchers["a"].kill()
+        await until(lambda: len(launchers["a"].handles) == 2)
+        for front in (one, two):
+            await front.reaches([[]], "engines")
+
+
 async def test_many_registrations_by_two_fronts_leave_nothing(folder):
-    async def cycle(front: RemoteFront, name: str) -> None:
-        directory = str(write_lora(folder / name))
-        for number in range(50):
-            id = await front.ask("register", name, directory)
-            assert await front.ask("hold", "stream", name) == id
+    async def cycle(front: RemoteFront, name: str, number: float) -> None:
+        directory = str(write_lora(folder / name, number))
+        for count in range(50):
+            content = await front.ask("register", name, directory)
+            assert await front.ask("choose", "turn", name) == content
             await front.ask("unregister", name)
-            if number % 10 == 0:
-                assert await front.ask("say", id) == 1000
-            await front.ask("drop", "stream")
+            if count % 10 == 0:
+                assert await front.ask("say", "", "turn") == number
+            await front.ask("drop", "turn")
 
     async with remote_fronts(folder, 2, engines("a", "b")) as (one, two):
-        await asyncio.gather(cycle(one, "anna"), cycle(two, "bert"))
+        await asyncio.gather(cycle(one, "anna", 1000), cycle(two, "bert", 2000))
         for front in (one, two):
             await front.reaches([[], []], "engines")
             await front.reaches([], "names")

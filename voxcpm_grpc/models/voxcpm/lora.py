@@ -21,8 +21,8 @@ from torch import Tensor
 
 from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.layers.low_rank import AdapterBank, Update
-from voxcpm_grpc.lora_files import CONFIG, LEGACY, WEIGHTS
-from voxcpm_grpc.models.base import Adapter, LoadOptions
+from voxcpm_grpc.lora_files import CONFIG, WEIGHTS, require
+from voxcpm_grpc.models.base import AdapterWeights, LoadOptions
 
 MAX_RANK = 128
 SHOWN = 10  # names listed for each kind of fault, with their count
@@ -63,7 +63,7 @@ def adapter_bank(options: LoadOptions, device: torch.device) -> AdapterBank | No
     return AdapterBank(adapters.places, adapters.rank, adapts(adapters.targets), device, options.dtype)
 
 
-def read_adapter(directory: Path, bank: AdapterBank) -> Adapter:
+def read_adapter(directory: Path, bank: AdapterBank) -> AdapterWeights:
     """The adapter in `directory`, for this memory. Raises InvalidRequest with everything that does not fit."""
     files = _read(directory, bank.maps, bank.rank)
     updates = {
@@ -71,7 +71,7 @@ def read_adapter(directory: Path, bank: AdapterBank) -> Adapter:
         for name, update in files.updates.items()
     }
     diffuses = [name.startswith(DIFFUSION) for name in updates]
-    return Adapter(updates=updates, diffuses=any(diffuses), reads=not all(diffuses))
+    return AdapterWeights(updates=updates, diffuses=any(diffuses), reads=not all(diffuses))
 
 
 def merge(directory: Path, tensors: dict[str, Tensor], table: torch.dtype) -> None:
@@ -106,14 +106,7 @@ def _on_host(matrix: Tensor, bank: AdapterBank) -> Tensor:
 
 def _read(directory: Path, targets: Mapping[str, tuple[int, int]], largest: int) -> AdapterFiles:
     """The adapter in `directory`, for targets by name with their outputs and inputs. Raises InvalidRequest."""
-    if not (directory / WEIGHTS).is_file() and (directory / LEGACY).is_file():
-        raise InvalidRequest(
-            f"it has only {LEGACY}, which is not read, because the objects of a pickle can run code; load it where you "
-            f"trust it, and save its tensors with safetensors as {WEIGHTS}"
-        )
-    missing = [name for name in (CONFIG, WEIGHTS) if not (directory / name).is_file()]
-    if missing:
-        raise InvalidRequest(f"it has no {' and no '.join(missing)}; name the directory that the training wrote")
+    require(directory)
     rank, alpha = _read_config(directory / CONFIG)
     if rank > largest:
         raise InvalidRequest(f"its rank r is {rank} and at most {largest} is allowed; raise engine.max_lora_rank")

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
 from voxcpm_grpc.layers.low_rank import AdapterBank
 from voxcpm_grpc.models.base import (
-    Adapter,
+    AdapterWeights,
     Frame,
     KVLayout,
     PrefillRows,
@@ -111,11 +111,11 @@ class VoxCPM(SpeechModel):
         self._codec.decode_one(primer, own.codec[slot : slot + 1])
         own.condition[slot] = primer[-1]
 
-    def read_adapter(self, directory: Path) -> Adapter:
+    def read_adapter(self, directory: Path) -> AdapterWeights:
         assert self._bank
         return read_adapter(directory, self._bank)
 
-    def write_adapter(self, place: int, adapter: Adapter) -> None:
+    def write_adapter(self, place: int, adapter: AdapterWeights) -> None:
         assert self._bank
         self._bank.write(place, adapter.updates)
 

@@ -19,26 +19,26 @@ from voxcpm_grpc.ipc import child_process, messages
 from voxcpm_grpc.ipc.channel import Channel, pair_socket
 from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.ipc.messages import (
+    AdapterList,
     AskFront,
     EngineExpected,
     EngineLost,
     EngineReady,
     EngineStarting,
-    Failed,
     FromFront,
     FrontAnswers,
     Heartbeat,
     Ready,
-    RegisteredLoras,
+    Registration,
     Report,
     StartFailed,
     Stop,
 )
 from voxcpm_grpc.logs import LogOptions
+from voxcpm_grpc.pool.adapter_catalog import OnChange
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import HandleFactory
-from voxcpm_grpc.pool.host.loras import HostRegistry
 from voxcpm_grpc.pool.host.questions import FrontQuestions
 from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.progress import Listener, Progress
@@ -70,7 +70,7 @@ class HostConnection:
         self.questions = FrontQuestions(name, self._send)
         self._socket = socket
         self._attachments: dict[str, _Attachment] = {}  # by replica
-        self._registries: dict[str, HostRegistry] = {}  # by replica
+        self._names: dict[str, HostNames] = {}  # by the first replica of each model
 
     def factories(self, replicas: Iterable[str]) -> list[HandleFactory]:
         """A factory for each replica of the host, whose handles wait until the replica has an engine."""
@@ -82,12 +82,10 @@ class HostConnection:
         """The restarts of these replicas, as the host counts and expects them."""
         return [self._attachments[replica].restarts for replica in replicas]
 
-    def registry(self, replicas: Iterable[str]) -> HostRegistry:
-        """The LoRA adapters of the model to which these replicas belong."""
-        names = tuple(replicas)
-        registry = HostRegistry(names[0], self._send)
-        self._registries |= dict.fromkeys(names, registry)
-        return registry
+    def names(self, replicas: Iterable[str]) -> HostNames:
+        """The names of the LoRA adapters of the model to which these replicas belong."""
+        first = next(iter(replicas))
+        return self._names.setdefault(first, HostNames(first, self._send))
 
     def send_ready(self, info: ModelInfo) -> None:
         """Report that the front serves."""
@@ -109,11 +107,8 @@ class HostConnection:
                     self._attachments[replica].on_progress(step)
                 case EngineLost(replica):
                     self._attachments[replica].on_lost()
-                case RegisteredLoras(replica, infos):
-                    self._registries[replica].on_registered(infos)
-                case Failed() as failed:
-                    for registry in set(self._registries.values()):
-                        registry.on_failed(failed)
+                case AdapterList(replica, registrations):
+                    self._names[replica].on_change(registrations)
                 case AskFront() as question:
                     self.questions.on_question(question)
                 case FromFront() as message:
@@ -128,6 +123,24 @@ class HostConnection:
 
     def _send(self, report: Report) -> None:
         self._socket.send(messages.encode_reports([report]))
+
+
+class HostNames:
+    """The names of the LoRA adapters of a model, which the host keeps; implements `pool.adapter_catalog.NameOwner`.
+
+    `replica` is the first of the model, `send` sends a report to the host.
+    """
+
+    def __init__(self, replica: str, send: Callable[[Report], None]) -> None:
+        self._replica = replica
+        self._send = send
+        self.on_change: OnChange = lambda _: None
+
+    def attach_front(self, front: str, on_change: OnChange) -> None:
+        self.on_change = on_change
+
+    def change(self, front: str, registration: Registration) -> None:
+        self._send(AdapterList(self._replica, (registration,)))
 
 
 class _Attachment:
@@ -213,8 +226,8 @@ class AttachedPool(EnginePool):
     """The engines of a host, as one of its fronts uses them. Serves as soon as one of them is attached."""
 
     def __init__(self, host: HostConnection, replicas: Iterable[str]) -> None:
-        names = tuple(replicas)
-        super().__init__(host.factories(names), SUPERVISION, host.registry(names), host.restarts(names))
+        found = tuple(replicas)
+        super().__init__(host.factories(found), SUPERVISION, host.names(found), host.restarts(found))
 
     async def start(self) -> None:
         for replica in self.replicas:

@@ -16,26 +16,25 @@ from typing import Any
 
 import zmq
 
-from voxcpm_grpc import progress
+from voxcpm_grpc import lora_files, progress
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
 from voxcpm_grpc.ipc.messages import (
+    AdapterList,
     Attach,
     Detach,
     EngineExpected,
     EngineLost,
     EngineReady,
     EngineStarting,
-    Loras,
-    RegisterLora,
+    Registration,
     Report,
     Stop,
-    UnregisterLora,
 )
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
+from voxcpm_grpc.pool.adapter_catalog import AdapterNames, registered
 from voxcpm_grpc.pool.background import cancel_and_wait, close_all, keep_running
 from voxcpm_grpc.pool.handle import START_SECONDS, Handle, HandleFactory
-from voxcpm_grpc.pool.host.loras import HostLoras
 from voxcpm_grpc.pool.host.questions import HostQuestions
 from voxcpm_grpc.pool.standby import Standby
 from voxcpm_grpc.pool.supervisor import Supervisor
@@ -66,18 +65,21 @@ class EngineHost:
         self,
         models: Sequence[Mapping[str, HandleFactory]],
         supervision: SupervisionSettings,
+        loras: Sequence[Iterable[str]] = (),
         standby: Standby | None = None,
     ) -> None:
-        """`models`: the factory of each engine of each model, by the name of its replica; names are unique.
-
-        `standby` is closed with the host.
+        """
+        models: the factory of each engine of each model, by the name of its replica; names are unique
+        loras: the LoRA adapters of the settings of each model, each as NAME=DIRECTORY
+        standby: is closed with the host
         """
         self.skip_delay = False
         self._started = False
         self._supervision = supervision
         self._standby = standby
         self._folder = _socket_folder()
-        self.loras = HostLoras(models)
+        self._loras = loras
+        self._adapters = {next(iter(engines)): AdapterNames() for engines in models}  # by the first replica of each
         self._models = [
             [_EngineReplica(self, name, make_handle, supervision) for name, make_handle in engines.items()]
             for engines in models
@@ -104,6 +106,9 @@ class EngineHost:
 
         When the host closes, a front has `drain_seconds` to finish its calls.
         """
+        for names, loras in zip(self._adapters.values(), self._loras, strict=False):
+            for adapter in await asyncio.to_thread(lora_files.adapters_of, loras):
+                names.change("", registered(adapter))
         silence = max(FRONT_SILENCE_SECONDS, self._supervision.silence_seconds)
         supervision = self._supervision.model_copy(update={"silence_seconds": silence})
         for name, main in fronts.items():
@@ -136,7 +141,8 @@ class EngineHost:
 
     def on_front_started(self, front: FrontProcess) -> None:
         self._fronts[front.id] = front
-        self.loras.attach_front(front)
+        for replica, names in self._adapters.items():
+            names.attach_front(front.id, partial(_send_adapters, front, replica))
         for engine in self._engines.values():
             self._connect(front, engine)
 
@@ -145,9 +151,14 @@ class EngineHost:
             for engine in self._engines.values():
                 if engine.handle:
                     engine.handle.post(Detach(front.id))
-            self.loras.detach_front(front)
+            for names in self._adapters.values():
+                names.detach_front(front.id)
             for path in self._folder.path.glob(f"{front.id}-*"):
                 path.unlink(missing_ok=True)
+
+    def on_adapters(self, front: FrontProcess, report: AdapterList) -> None:
+        for registration in report.registrations:
+            self._adapters[report.replica].change(front.id, registration)
 
     def on_engine_ready(self, engine: _EngineReplica) -> None:
         for front in self._fronts.values():
@@ -242,8 +253,10 @@ class FrontProcess(ChildProcess):
         async with contextlib.aclosing(super().reports()) as batches:
             async for reports in batches:
                 for report in reports:
-                    await self._host.loras.on_report(self, report)
-                    self._host.questions.on_report(self, report)
+                    if isinstance(report, AdapterList):
+                        self._host.on_adapters(self, report)
+                    else:
+                        self._host.questions.on_report(self, report)
                 yield reports
 
     async def close(self, *, force: bool = False) -> None:
@@ -280,13 +293,11 @@ class _EngineReplica:
             make_handle,
             supervision,
             on_ready=self._on_ready,
-            on_reports=self._on_reports,
             on_lost=self._on_lost,
             on_given_up=host.on_given_up,
         )
         self.supervisor.restarts.on_expected = partial(host.on_engine_expected, self)
         self._host = host
-        self._catalog = host.loras.catalog(name)
 
     async def start(self) -> None:
         """Start the engine, also after a loss, with reports of its progress to this context and to all fronts."""
@@ -299,26 +310,18 @@ class _EngineReplica:
         with progress.reported_to(on_progress):
             await self.supervisor.start()
 
-    def post(self, command: RegisterLora | UnregisterLora) -> None:
-        """Send a command about an adapter. It is dropped while there is no engine."""
-        if self.handle:
-            self.handle.post(command)
-
     def _on_ready(self, handle: Handle, info: ModelInfo) -> None:
         self._host.check(self, info)
         self.handle, self.info = handle, info
-        self._catalog.on_ready(self, info.adapters)
         self._host.on_engine_ready(self)
-
-    def _on_reports(self, reports: list[Report]) -> None:
-        for report in reports:
-            if isinstance(report, Loras):
-                self._catalog.on_report(self, report)
 
     def _on_lost(self) -> None:
         self.handle = None
-        self._catalog.on_lost(self)
         self._host.on_engine_lost(self)
+
+
+def _send_adapters(front: FrontProcess, replica: str, registrations: tuple[Registration, ...]) -> None:
+    front.post(AdapterList(replica, registrations))
 
 
 async def _await_all(starts: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -58,7 +58,8 @@ class RayPool(EnginePool):
         self._replica_numbers = count()
         self._scaling: asyncio.Task[None] | None = None
         _check_devices(settings)
-        super().__init__([self._next_factory() for _ in range(self._bounds.min_engines)], settings.supervision)
+        factories = [self._next_factory() for _ in range(self._bounds.min_engines)]
+        super().__init__(factories, settings.supervision, loras=settings.engine.loras)
 
     async def join(self) -> None:
         """Join the cluster: the first part of `start`, which must precede the first use of gRPC; see `Membership`."""
