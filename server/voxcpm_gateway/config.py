@@ -45,6 +45,9 @@ class GatewayConfig:
     max_waiting: connections that have not sent a whole request; 0 for as many as there is room for
     read_seconds: longest pause of a client that sends a request
     write_seconds: longest time for which a client may leave the response unread
+    grpc_port: port of the gRPC server on this host, for programs that the page shows; 0 for that of `server`, if it is
+        on this host
+    grpc_tls: True if that port is encrypted
     """
 
     server: ServerConnection
@@ -58,3 +61,5 @@ class GatewayConfig:
     max_waiting: int = 0
     read_seconds: float = 30.0
     write_seconds: float = 300.0
+    grpc_port: int = 0
+    grpc_tls: bool = False

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import SpawnProcess
 from types import ModuleType
@@ -25,19 +26,34 @@ NAME = "gateway"
 STOP_SECONDS = 15.0  # more than the gateway gives its requests
 
 
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The gRPC server.
+
+    target: its address for the gateway, not encrypted
+    port: that of its other callers; 0 if they have another kind of address, or any free port
+    tls: True if that port is encrypted
+    """
+
+    target: str
+    port: int
+    tls: bool
+
+
 @asynccontextmanager
-async def served(settings: HttpSettings, target: str, log_options: LogOptions, *, shared: bool) -> AsyncIterator[str]:
-    """Run a gateway to `target` for the duration of the block, and yield its address. Raises StartupError.
+async def served(
+    settings: HttpSettings, upstream: Upstream, log_options: LogOptions, *, shared: bool
+) -> AsyncIterator[str]:
+    """Run a gateway for the duration of the block, and yield its address. Raises StartupError.
 
     This process holds the socket, so that a gateway that is started again finds the connections that wait.
 
-    target: address of the gRPC server, not encrypted
     shared: other fronts listen on the same port
     """
     serving = _gateway()
     opened: socket.socket = serving.listening(settings.listen or "", shared=shared)
     try:
-        start = partial(_process, settings, target, log_options, opened)
+        start = partial(_process, settings, upstream, log_options, opened)
         running = keep_running(partial(_supervise, start), "the HTTP gateway")
         try:
             yield serving.address_of(opened)
@@ -55,8 +71,10 @@ def _gateway() -> ModuleType:
     return serving
 
 
-def _process(settings: HttpSettings, target: str, log_options: LogOptions, opened: socket.socket) -> SpawnProcess:
-    return SPAWN.Process(target=_run, args=(settings, target, log_options, opened), name=NAME, daemon=True)
+def _process(
+    settings: HttpSettings, upstream: Upstream, log_options: LogOptions, opened: socket.socket
+) -> SpawnProcess:
+    return SPAWN.Process(target=_run, args=(settings, upstream, log_options, opened), name=NAME, daemon=True)
 
 
 async def _supervise(start: Callable[[], SpawnProcess]) -> None:
@@ -82,7 +100,7 @@ async def _supervise(start: Callable[[], SpawnProcess]) -> None:
         process.close()
 
 
-def _run(settings: HttpSettings, target: str, log_options: LogOptions, opened: socket.socket) -> None:
+def _run(settings: HttpSettings, upstream: Upstream, log_options: LogOptions, opened: socket.socket) -> None:
     """The main function of the gateway's process."""
     from voxcpm_gateway import serving
     from voxcpm_gateway.config import GatewayConfig, ServerConnection
@@ -90,11 +108,13 @@ def _run(settings: HttpSettings, target: str, log_options: LogOptions, opened: s
     set_up(log_options)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the server ends this one
     config = GatewayConfig(
-        server=ServerConnection(target=target, timeout=settings.timeout_seconds),
+        server=ServerConnection(target=upstream.target, timeout=settings.timeout_seconds),
         voice_aliases=settings.aliases,
         allowed_hosts=settings.allowed_hosts,
         allowed_origins=settings.allowed_origins,
         allow_ref_audio_urls=settings.allow_ref_audio_urls,
+        grpc_port=upstream.port,
+        grpc_tls=upstream.tls,
     )
     with asyncio.Runner(loop_factory=serving.loop_factory()) as runner:
         runner.run(serving.serve_until_signal(config, opened, signal.SIGTERM))

@@ -105,6 +105,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "errors",
     ),
     "voxcpm_gateway": ("voxcpm_client", "credentials", "listen_address", "logs", "web_names", "errors"),
+    "voxcpm_gateway.page": ("voxcpm_gateway", "voxcpm_client", "audio"),
     "voxcpm_server.signals": ("errors",),
     "voxcpm_server.auth": ("credentials", "listen_address", "settings", "web_names", "addresses", "errors"),
     "voxcpm_server.text.chinese": (),
@@ -188,6 +189,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_server.summary": ("voxcpm_server.rpc", "pool", "logs", "settings"),
     "voxcpm_server.app": (
         "home",
+        "listen_address",
         "voxcpm_server.http",
         "ipc",
         "voxcpm_server.summary",
