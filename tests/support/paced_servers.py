@@ -1,4 +1,4 @@
-"""Servers in a thread of a test, whose speech arrives at a chosen pace, on a host of any speed that keeps up with it."""
+"""Servers in a thread of a test, whose speech arrives at a chosen pace."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from benchmarks.front.paced_engine import INFO, MakePaced
 from support.pools import patient
 from support.ports import free_port
 from support.waiting import HANG_SECONDS
 
+from benchmarks.front.paced_engine import INFO, MakePaced
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.settings.schema import Settings

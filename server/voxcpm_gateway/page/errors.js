@@ -27,63 +27,70 @@ export const FIELDS = {
   text: { label: "Text", input: "text" },
   key: { label: "Key", input: "" },
 };
-const NAMES = Object.keys(FIELDS).sort((one, other) => other.length - one.length);
-const INTERNAL = /unix:|\/[\w.-]+\/|\b[A-Z]+_[A-Z_]+\b|\b0x|Traceback|\bcode\b|\bgateway|\brequest id\b|\d+\.\d+\.\d+\.\d+/;
+const NAMES = Object.keys(FIELDS).sort((one, other) => other.length - one.length); // longer ones contain shorter ones
 const QUOTED = /'[^']*'/g;
+/** Words that only programmers know: addresses, paths, names of fields and codes. */
+const INTERNAL = /unix:|\/[\w.-]+\/|\b[A-Za-z]+_[A-Za-z_]+\b|\b0x|Traceback|\bcode\b|\bgateway|\brequest id\b|\d+\.\d+\.\d+\.\d+/;
 
-/** Sentences for errors whose message is about the works of the server. `again`: the same text can be tried again. */
+/** Sentences for errors whose message is about the works of the server. `lost`: the page looks for the server. */
 const BY_CODE = {
   [LOST]: { sentence: "The connection to the server was lost.", lost: true },
   unavailable: { sentence: "The server cannot be reached.", lost: true },
-  aborted: { sentence: "The speech broke off on the server. Try again.", again: true },
-  deadline_exceeded: { sentence: "The server took too long. Speak less text at a time, or try again.", again: true },
-  rate_limit_exceeded: { sentence: "The server is busy.", again: true },
+  aborted: { sentence: "The speech broke off on the server.", lost: true },
+  deadline_exceeded: { sentence: "The server took too long. Speak less text at a time, or try again." },
   invalid_api_key: { sentence: "This server needs a valid key.", key: true },
 };
-const FAULT = {
-  sentence: "Something went wrong on the server. Try again; if it happens again, tell its operator what Details says.",
-  again: true,
-};
+const BUSY = "The server is busy. Try again in a moment.";
+const FAULT = "Something went wrong on the server. Try again; if it happens again, tell its operator what Details says.";
+const UNKNOWN = "The server does not accept this. Details has its reason.";
 
 /**
  * An error for the visitor.
  *
  * sentence: what is wrong and what to do. input: id of the element of the field at fault, empty for none.
- * lost: the connection is gone. key: a key is needed. again: to try again may help. details: for the operator.
+ * lost: the connection is gone. key: a key is needed. details: lines for the operator.
  *
- * @param {object} error as the gateway sends it, or an Error
+ * @param {object} error as the gateway sends it, or an Error of the page itself
  */
 export function explain(error) {
-  const { message = "", param = "", code = "", request_id: id = "", retry_after: after = null } = error;
-  const field = FIELDS[param];
-  const known = BY_CODE[code] ?? (error.type === "server_error" ? FAULT : {});
-  const usable = message && !INTERNAL.test(message.replaceAll(QUOTED, ""));
-  const keeps = usable && code !== LOST && !known.lost && !known.key && known !== FAULT; // the message says more
-  let sentence = keeps ? asSentence(message, param) : (known.sentence ?? FAULT.sentence);
-  if (known.again && keeps && after) sentence += ` Try again in ${Math.ceil(after)} s.`;
-  const details = [message, code && `Code: ${code}`, id && `Request: ${id}`].filter((line) => line && line !== sentence);
+  const { message = "", param = "", code = "", type = "", request_id: id = "", retry_after: after = null } = error;
+  const known = BY_CODE[code];
+  const own = error instanceof Error && !type && !code; // of the page, which speaks to its visitor
+  const said = own ? message : asSentence(message, param);
+  const usable = own || (said && type !== "server_error" && !INTERNAL.test(said.replaceAll(QUOTED, "")));
+  let sentence = known?.sentence ?? (usable ? said : instead(type, param));
+  if (after && !known) sentence += ` It has room in ${Math.ceil(after)} s.`;
+  const details = [message, code && `Code: ${code}`, id && `Request: ${id}`].filter(Boolean);
   return {
     sentence,
-    input: field?.input ?? "",
-    lost: Boolean(known.lost),
-    key: Boolean(known.key),
-    again: Boolean(known.again),
-    details: error instanceof Error && !error.code ? [] : details,
+    input: FIELDS[param]?.input ?? "",
+    lost: Boolean(known?.lost),
+    key: Boolean(known?.key),
+    details: own ? [] : details,
   };
+}
+
+/** A sentence in place of a message for programmers. */
+function instead(type, param) {
+  if (type === "server_error") return FAULT;
+  if (type === "rate_limit_error") return BUSY;
+  return FIELDS[param] ? `${FIELDS[param].label} cannot be used as it is. Details has the reason.` : UNKNOWN;
 }
 
 /** A message of the server with the labels of the page, as a sentence. */
 function asSentence(message, param) {
   const quotes = message.match(QUOTED) ?? [];
-  const names = FIELDS[param] ? [param, ...NAMES] : NAMES.filter((name) => /[._]/.test(name)); // others are words
-  let text = message.replaceAll(QUOTED, "''");
-  for (const name of new Set(names)) {
-    if (name !== param && !/[._]/.test(name)) continue;
-    text = text.replaceAll(new RegExp(`(?<![\\w.])${name.replace(".", "\\.")}(?![\\w])`, "g"), FIELDS[name].label);
+  let text = message.replaceAll(QUOTED, "''").replaceAll(/(\d)\.0\b/g, "$1").trim();
+  for (const name of NAMES) {
+    if (name !== param && !/[._]/.test(name)) continue; // a word of the language, too
+    const { label } = FIELDS[name];
+    const inside = label[0].toLowerCase() + label.slice(1);
+    const word = new RegExp(`(?<![\\w.])${name.replace(".", "\\.")}(?!\\w)`, "g");
+    text = text.replaceAll(word, (_, at) => (at ? inside : label));
   }
-  text = text.replaceAll("''", () => quotes.shift()).trim();
-  text = text[0].toUpperCase() + text.slice(1);
-  return /[.!?]$/.test(text) ? text : `${text}.`;
+  text = text.replaceAll("''", () => quotes.shift());
+  text = text.slice(0, 1).toUpperCase() + text.slice(1);
+  return !text || /[.!?]$/.test(text) ? text : `${text}.`;
 }
 
 /** What to do about a microphone that the browser does not give. */

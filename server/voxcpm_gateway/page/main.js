@@ -6,7 +6,7 @@ import { copy } from "./clipboard.js";
 import { keep, kept, link, linked } from "./draft.js";
 import { EXAMPLES } from "./examples.js";
 import { describeFields, restoreFields, savedFields, settingsOfStream, watchFields } from "./fields.js";
-import { announce, clearError, clearNotes, clearReconnecting, note, showError, showReconnecting } from "./notices.js";
+import { announce, clearError, clearNotes, isReconnecting, note, showError } from "./notices.js";
 import { PlayBar } from "./play-bar.js";
 import { Samples } from "./samples.js";
 import { Server } from "./server.js";
@@ -41,13 +41,7 @@ function options() {
 function fail(error) {
   const found = showError(error);
   if (found.key) askForKey();
-  if (found.lost) lose(found.sentence);
-}
-
-/** The connection is gone: look for the server until it is back. */
-function lose(sentence) {
-  showReconnecting(sentence);
-  server.connect();
+  if (found.lost) server.look();
 }
 
 // ---- speaking
@@ -102,6 +96,7 @@ $("stop").addEventListener("click", stop);
 for (const [id, { text, hint }] of Object.entries(EXAMPLES)) {
   $(id).addEventListener("click", () => {
     setText(text);
+    keepDraft();
     $("text").focus({ preventScroll: true });
     clearNotes();
     if (hint) note(hint);
@@ -131,11 +126,11 @@ function setText(text) {
   $("text").value = text;
   typing.skip();
   count();
-  keepDraft();
 }
 
 function count() {
-  const { length } = $("text").value;
+  const text = $("text").value;
+  const length = text.length - (text.match(/[\uD800-\uDBFF]/g)?.length ?? 0); // in code points, as the server counts
   const most = server.model?.max_text_chars ?? Infinity;
   const limit = length > most ? `; the limit is ${most.toLocaleString("en")}` : "";
   $("count").textContent = `${length.toLocaleString("en")} ${length === 1 ? "character" : "characters"}${limit}`;
@@ -258,12 +253,15 @@ $("key-dialog").addEventListener("close", () => {
   server.connect();
 });
 
-server.addEventListener("away", () => showReconnecting("The server cannot be reached."));
+server.addEventListener("away", ({ detail }) => {
+  if (!isReconnecting()) showError({ message: detail.message, request_id: detail.request_id, code: "unavailable" });
+  server.look();
+});
 server.addEventListener("refused", ({ detail }) => fail(detail));
 server.addEventListener("ready", async () => {
   const { model } = server;
-  const again = Boolean($("alert").dataset.reconnecting);
-  clearReconnecting();
+  const again = isReconnecting();
+  if (again) clearError();
   $("model").textContent = `${model.model} · ${model.sample_rate / 1000} kHz`;
   document.title = `${model.model} · voxcpm-grpc`;
   $("key-button").hidden = !server.key;

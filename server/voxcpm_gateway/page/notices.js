@@ -1,4 +1,4 @@
-/** What the page tells its visitor: the state, an error with a way out of it, and warnings about the text. */
+/** What the page tells its visitor: the state, an error with what to do, and notes about the text. */
 
 import { explain } from "./errors.js";
 
@@ -10,14 +10,14 @@ export function announce(text) {
 }
 
 /**
- * Show an error. Returns what `explain` says of it.
+ * Show an error, and mark its field. Returns what `explain` says of it.
  *
- * @param {object} error of the gateway, or an Error
- * @param {{label: string, run: () => void} | null} action that a button offers
+ * @param {object} error of the gateway, or an Error of the page
  */
-export function showError(error, action = null) {
+export function showError(error) {
   const found = explain(error);
-  show(found.sentence, action, found.details);
+  show(found.lost ? `${found.sentence} Reconnecting…` : found.sentence, found.details);
+  if (found.lost) $("alert").dataset.reconnecting = "true";
   const input = found.input && $(found.input);
   if (input) {
     for (let parent = input.closest("details"); parent; parent = parent.parentElement.closest("details")) parent.open = true;
@@ -27,25 +27,17 @@ export function showError(error, action = null) {
   return found;
 }
 
-/** Show that the server is away, and that the page looks for it. */
-export function showReconnecting(sentence) {
-  show(`${sentence} Reconnecting…`, null, []);
-  $("alert").dataset.reconnecting = "true";
+/** True while an error says that the page looks for the server. */
+export function isReconnecting() {
+  return "reconnecting" in $("alert").dataset;
 }
 
-export function clearReconnecting() {
-  if ($("alert").dataset.reconnecting) clearError();
-}
-
-function show(sentence, action, details) {
+function show(sentence, details) {
   delete $("alert").dataset.reconnecting;
   if ($("alert-text").textContent !== sentence || $("alert").hidden) $("alert-text").textContent = sentence;
   $("alert-details").hidden = !details.length;
   $("alert-details").open = false;
   $("alert-more").textContent = details.join("\n");
-  $("alert-action").hidden = !action;
-  $("alert-action").textContent = action?.label ?? "";
-  $("alert-action").onclick = action && (() => action.run());
   $("alert").hidden = false;
 }
 

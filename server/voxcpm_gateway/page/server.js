@@ -1,17 +1,19 @@
 /** The gateway and the server behind it, as the page calls them: the key, the model, and the way back to a lost one. */
 
 const KEY = "voxcpm-key"; // of the session storage
-const FIRST_PAUSE_MS = 500; // between attempts to reach the server
+const FIRST_PAUSE_MS = 500; // before an attempt to reach the server again
 const LONGEST_PAUSE_MS = 8000;
+const STEADY_MS = 30_000; // after which a server that answers counts as one that stays
 
-/** Events: "ready" (the model is known), "away" (the server cannot be reached), "refused" (detail: the error). */
+/** Events: "ready" (the model is known), "away" and "refused" (detail: the error). */
 export class Server extends EventTarget {
   constructor() {
     super();
     this.model = null;
     this.key = sessionStorage.getItem(KEY) ?? "";
-    this.attempt = 0; // number of the attempts in progress; 0 for none
-    addEventListener("online", () => this.attempt && this.try());
+    this.attempt = 0; // number of the newest attempt
+    this.pause = FIRST_PAUSE_MS;
+    this.awayAt = 0; // time of the last attempt to reach it again
   }
 
   use(key) {
@@ -29,35 +31,32 @@ export class Server extends EventTarget {
     if (response.ok) return response;
     const body = await response.json().catch(() => ({}));
     const error = body.error ?? { message: `status ${response.status}`, type: "server_error" };
-    if (response.status === 502) error.code = "unavailable"; // a proxy without the gateway
+    if (response.status === 502) error.code = "unavailable"; // of a proxy without the gateway
     throw Object.assign(new Error(error.message), error, { request_id: response.headers.get("x-request-id") });
   }
 
-  /** Ask for the model until the server answers. */
-  connect() {
-    this.pause = FIRST_PAUSE_MS;
-    return this.try();
-  }
-
-  async try() {
-    const attempt = (this.attempt = this.attempt + 1);
+  /** Ask for the model, and look for the server if it does not answer. */
+  async connect() {
     clearTimeout(this.timer);
+    const attempt = ++this.attempt;
     try {
       const model = await (await this.request("page/model.json")).json();
       if (attempt !== this.attempt) return;
       this.model = model;
-      this.attempt = 0;
       this.dispatchEvent(new Event("ready"));
     } catch (error) {
       if (attempt !== this.attempt) return;
-      if (["unavailable", "rate_limit_exceeded"].includes(error.code)) {
-        this.dispatchEvent(new Event("away"));
-        this.timer = setTimeout(() => this.try(), this.pause);
-        this.pause = Math.min(LONGEST_PAUSE_MS, 2 * this.pause);
-      } else {
-        this.attempt = 0;
-        this.dispatchEvent(new CustomEvent("refused", { detail: error }));
-      }
+      const away = ["unavailable", "rate_limit_exceeded"].includes(error.code);
+      this.dispatchEvent(new CustomEvent(away ? "away" : "refused", { detail: error }));
     }
+  }
+
+  /** Try to reach a lost server again, after a pause that grows. */
+  look() {
+    clearTimeout(this.timer);
+    if (performance.now() - this.awayAt > STEADY_MS) this.pause = FIRST_PAUSE_MS;
+    this.awayAt = performance.now();
+    this.timer = setTimeout(() => this.connect(), this.pause);
+    this.pause = Math.min(LONGEST_PAUSE_MS, 2 * this.pause);
   }
 }

@@ -46,7 +46,9 @@ export class VoiceList extends EventTarget {
   async load(model, chosen = this.value) {
     const { voices } = await (await this.server.request(VOICES)).json();
     const presets = new Set(model.presets);
-    const cards = voices.flatMap((voice) => choices(voice, voice.preset ?? presets.has(voice.id)));
+    const every = voices.flatMap((voice) => choices(voice, voice.preset ?? presets.has(voice.id)));
+    const whole = new Set(every.filter(({ kind }) => kind === "hifi").map(({ name }) => name));
+    const cards = every.filter(({ name, kind, stored }) => !stored || kind === "hifi" || !whole.has(name)); // not its parts
     if (!model.default_voice || cards.length) cards.push(chosenByModel());
     for (const card of cards) card.isDefault = card.value === (model.default_voice || NO_VOICE);
     this.voices = cards;
@@ -123,18 +125,18 @@ export class VoiceList extends EventTarget {
 
 /** The cards of a voice: one for each of its names. The only name of a stored voice stands for its id. */
 export function choices(voice, preset) {
-  const { digest = "", labels = {} } = voice;
+  const { digest = "", kind = "", labels = {} } = voice;
   const language = labels.language ?? "";
-  const about = sentence(labels.description || (preset ? "A preset of the model" : ABOUT[voice.kind]) || "A stored voice");
+  const about = sentence(labels.description || (preset ? "A preset of the model" : ABOUT[kind]) || "A stored voice");
   const names = (voice.names ?? []).map(({ name }) => name).slice(preset ? 1 : 0); // the first is that of the preset
-  const card = (name, value, stored) => ({ name, value, stored, about, language, digest });
+  const card = (name, value, stored) => ({ name, value, stored, kind, about, language, digest });
   if (preset) return [card(voice.name, voice.id, false), ...names.map((name) => card(name, name, true))];
   return names.length > 1 ? names.map((name) => card(name, name, true)) : [card(voice.name, voice.id, true)];
 }
 
 function chosenByModel() {
   const about = "Made up by the model, by the seed";
-  return { name: "A new voice", value: NO_VOICE, stored: false, about, language: "", digest: "" };
+  return { name: "A new voice", value: NO_VOICE, stored: false, kind: "", about, language: "", digest: "" };
 }
 
 function sentence(text) {
