@@ -93,6 +93,14 @@ function asSentence(message, param) {
   return !text || /[.!?]$/.test(text) ? text : `${text}.`;
 }
 
+const LANGUAGES = /(?<=claims to speak )[\w, -]+?(?= only)/;
+
+/** A warning of the server as a sentence, with the names of languages instead of their tags. */
+export function asNote({ message }) {
+  const names = new Intl.DisplayNames("en", { type: "language" });
+  return asSentence(message.replace(LANGUAGES, (tags) => tags.replaceAll(/[a-z]{2,3}(-\w+)*(?=,|$| and)/g, (tag) => names.of(tag))));
+}
+
 /** What to do about a microphone that the browser does not give. */
 export function microphoneFault(error) {
   switch (error.name) {

@@ -5,6 +5,7 @@ import { Conversation } from "./conversation.js";
 import { copy } from "./clipboard.js";
 import { keep, kept, link, linked } from "./draft.js";
 import { EXAMPLES } from "./examples.js";
+import { asNote } from "./errors.js";
 import { describeFields, restoreFields, savedFields, settingsOfStream, watchFields } from "./fields.js";
 import { announce, clearError, clearNotes, isReconnecting, note, showError } from "./notices.js";
 import { PlayBar } from "./play-bar.js";
@@ -206,7 +207,7 @@ $("code").addEventListener("click", () => {
 
 // ---- what the conversation says
 
-conversation.addEventListener("warning", ({ detail }) => note(`Note: ${detail.message}.`));
+conversation.addEventListener("warning", ({ detail }) => note(asNote(detail)));
 conversation.addEventListener("failure", ({ detail }) => {
   fail(detail);
   const unfinished = conversation.history.at(-1);

@@ -77,7 +77,11 @@ export class VoiceList extends EventTarget {
   }
 
   sampleButton(voice) {
-    if (voice.value === NO_VOICE) return span("no-sample", "");
+    if (voice.value === NO_VOICE) {
+      const place = span("no-sample", "");
+      place.append(picture("new"));
+      return place;
+    }
     const button = iconButton("sample", "play");
     button.addEventListener("click", () => this.samples.toggle(voice));
     voice.button = button;
@@ -152,10 +156,14 @@ function span(name, content) {
 
 function iconButton(name, icon) {
   const button = Object.assign(document.createElement("button"), { type: "button", className: `icon ${name}` });
-  const [picture, use] = ["svg", "use"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
-  picture.setAttribute("aria-hidden", "true");
-  use.setAttribute("href", `#icon-${icon}`);
-  picture.append(use);
-  button.append(picture);
+  button.append(picture(icon));
   return button;
+}
+
+function picture(icon) {
+  const [element, use] = ["svg", "use"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
+  element.setAttribute("aria-hidden", "true");
+  use.setAttribute("href", `#icon-${icon}`);
+  element.append(use);
+  return element;
 }

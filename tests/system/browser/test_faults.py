@@ -161,6 +161,7 @@ def test_a_warning_stays_until_the_next_text(quick: Page):
     quick.until("document.getElementById('notes').textContent.includes('Cyrillic letters')")
     quick.until(f"{STATUS} === 'Done.'")
     assert quick.find("notes").is_displayed()
+    assert "claims to speak English only" in quick.text("notes")
     quick.fill("text", "Hello.")
     quick.click("speak")
     quick.until("document.getElementById('notes').hidden")
