@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from voxcpm_client.target import parse
 from voxcpm_gateway.credentials import caller_client
 from voxcpm_gateway.errors import HttpError
-from voxcpm_gateway.page.encode import encode, offered
+from voxcpm_gateway.page.encoding import encode, offered
 from voxcpm_gateway.state import GatewayState
 from voxcpm_gateway.websocket import MAX_WAITING_CHARS
 
@@ -105,6 +105,6 @@ def _grpc(config: GatewayConfig) -> dict[str, Any] | None:
     if config.grpc_port:
         return {"port": config.grpc_port, "tls": config.grpc_tls}
     target = parse(config.server.target)
-    if not target.is_loopback or target.port is None:
+    if not (target.is_loopback and target.port):
         return None
     return {"port": target.port, "tls": config.server.tls}
