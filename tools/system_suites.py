@@ -306,7 +306,7 @@ SUITES = (
     Suite(
         "browser",
         "the web page and the WebSocket in Chromium: playback, voices, faults, links, code, themes, narrow screens",
-        10,
+        15,
         environment=Environment(
             name="browser",
             extras=("http",),

@@ -158,11 +158,7 @@ export class Conversation extends EventTarget {
 
   /** Barge-in: silence at once, and the server says which text was heard. */
   stop() {
-    if (!this.player || this.muted) return;
-    if (!this.active) {
-      this.player.clear();
-      return;
-    }
+    if (!this.stream || !this.active || this.muted) return;
     this.muted = true;
     const cleared = this.player.clear();
     this.stopping = cleared.then((played) => {

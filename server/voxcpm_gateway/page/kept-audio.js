@@ -2,6 +2,7 @@
 
 const DATABASE = "voxcpm";
 const STORE = "samples";
+const MOST = 100; // recordings; then all are dropped, since those of voices that are gone are never asked for
 
 const inMemory = new Map();
 
@@ -36,7 +37,9 @@ export async function read(name) {
 export async function write(name, audio) {
   inMemory.set(name, audio);
   try {
-    await result((await store("readwrite")).put(audio, name));
+    const samples = await store("readwrite");
+    if ((await result(samples.count())) >= MOST) samples.clear();
+    await result(samples.put(audio, name));
   } catch {
     // private windows may have no database
   }

@@ -159,21 +159,38 @@ voices.addEventListener("change", keepDraft);
 voices.addEventListener("failure", ({ detail }) => fail(detail));
 samples.addEventListener("failure", ({ detail }) => fail(detail));
 samples.addEventListener("change", () => {
-  if (samples.voice && conversation.playing) conversation.toggle();
+  if (samples.voice && conversation.playing) conversation.toggle(); // a sample is heard alone
 });
+$("play").addEventListener("click", () => samples.stop());
+$("seek").addEventListener("input", () => samples.stop());
 
-/** Take over what was typed before a reload, and then what the address carries. */
+/** Take over what was typed before a reload. */
 function restore() {
   const draft = kept();
-  const given = linked();
   if (draft.live !== undefined) $("live").checked = typing.enabled = draft.live;
   if (draft.format) $("format").value = draft.format;
   restoreFields(draft.fields ?? {});
   conversation.earlierFactor = draft.factor ?? null;
-  voices.source = given?.voice ? "list" : draft.source;
-  voices.list.wanted = given?.voice ?? draft.voice ?? "";
-  setText(given?.text ?? draft.text ?? "");
+  voices.source = draft.source;
+  voices.list.wanted = draft.voice ?? "";
+  setText(draft.text ?? "");
 }
+
+/** Take over what the address carries, if it is a link. */
+function follow() {
+  const given = linked();
+  if (given?.text) setText(given.text);
+  if (!given?.voice) return;
+  voices.source = "list";
+  chooseVoice(given.voice);
+}
+
+/** Choose a voice that may be on another server only. */
+function chooseVoice(wanted) {
+  if (!voices.list.choose(wanted) && server.model) note(`This server has no voice “${wanted}”; another one is chosen.`);
+}
+
+addEventListener("hashchange", follow);
 
 $("link").addEventListener("click", async () => {
   try {
@@ -225,7 +242,6 @@ conversation.addEventListener("change", () => {
   lastState = now;
   showSpoken(conversation);
   playBar.changed();
-  if (conversation.playing) samples.stop();
 });
 setInterval(() => {
   showMeasurements(conversation);
@@ -272,9 +288,9 @@ server.addEventListener("ready", async () => {
   restoreFields(kept().fields ?? {});
   count();
   try {
-    const wanted = voices.list.value;
+    const { wanted } = voices.list;
     await voices.list.load(model);
-    if (wanted && !voices.list.choose(wanted)) note(`This server has no voice “${wanted}”; the default one is chosen.`);
+    if (wanted) chooseVoice(wanted);
     announce(again ? "Connected again." : "Ready.");
   } catch (error) {
     fail(error);
@@ -282,5 +298,5 @@ server.addEventListener("ready", async () => {
 });
 
 restore();
-$("model").textContent = "Connecting…";
+follow();
 server.connect();

@@ -36,7 +36,7 @@ export class VoiceList extends EventTarget {
 
   /** Choose a voice by its value or its name. Returns false if there is none. */
   choose(wanted) {
-    this.wanted = wanted;
+    if (!this.voices.length) this.wanted = wanted;
     const found = this.voices.find(({ value }) => value === wanted) ?? this.voices.find(({ name }) => name === wanted);
     if (found) found.input.checked = true;
     return Boolean(found);
@@ -57,6 +57,7 @@ export class VoiceList extends EventTarget {
     this.filter();
     this.showSamples();
     if (!this.choose(chosen)) this.choose(model.default_voice || NO_VOICE);
+    this.wanted = "";
   }
 
   element(voice) {

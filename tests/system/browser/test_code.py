@@ -101,8 +101,10 @@ def test_a_program_speaks_what_the_page_has_spoken(
     assert np.allclose(found, heard, atol=2 / 32768)
 
 
-@pytest.mark.parametrize("format", ["mp3", "flac", "opus"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [("curl", "mp3"), ("openai", "flac"), ("client", "opus"), ("grpcurl", "opus"), ("grpcurl", "flac")],
+)
 def test_a_program_writes_the_chosen_format(browser: Chrome, demo_address: str, name: str, format: str, tmp_path: Path):
     page = Page(browser, demo_address).ready()
     page.fill("text", "Hello there.")

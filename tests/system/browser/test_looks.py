@@ -15,7 +15,7 @@ AXE = Path(os.environ.get("NODE_PATH", "")) / "axe-core" / "axe.min.js"
 PICTURES = os.environ.get("PAGE_PICTURES")
 """A folder for pictures of the page in all sizes and themes, for people to look at."""
 SENTENCE = "The quick brown fox jumps over the lazy dog near the river. "
-WIDTHS = {"wide": (1280, 900), "phone": (390, 844)}
+WIDTHS = {"wide": (1280, 1060), "phone": (390, 844)}
 SOURCES = ("list", "describe", "clone")
 LEAST_TARGET = 44  # pixels, for fingers
 
@@ -65,7 +65,12 @@ class TestInEachWidthAndTheme:
         self, browser: Chrome, demo_address: str, width: str, dark: bool
     ):
         page = self.page(browser, demo_address, width, dark)
+        page.click("example-short")
+        page.click("speak")
+        page.until_played(5)
+        looked_at(page, f"{width}-{'dark' if dark else 'light'}-story")
         assert faults(page) == []  # with cards
+        page.click("stop")
         for source in SOURCES[1:]:
             page.choose("source", source)
             if source == "clone":

@@ -163,6 +163,10 @@ def test_the_text_of_a_link_is_never_executed(browser: Chrome, address: str):
     hostile = "%3Cimg%20src%3Dx%20onerror%3D%22window.hacked%3D1%22%3E%20Hello."
     page = Page(browser, address, fragment=f"#text={hostile}&voice={hostile}").ready()
     assert "has no voice" in page.text("notes")
+    page.run("void (location.hash = 'text=Another.')")  # a link that is opened in the same tab
+    page.until("document.getElementById('text').value === 'Another.'")
+    page.run("void (location.hash = `text=${arguments[0]}`)", hostile)
+    page.until("document.getElementById('text').value.startsWith('<img')")
     page.click("speak")
     page.until_played(0.1)
     page.click("stop")
