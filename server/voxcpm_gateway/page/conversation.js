@@ -123,8 +123,8 @@ export class Conversation extends EventTarget {
       await this.connect();
       if (text) {
         if (!this.openTurn) this.open();
-        this.openTurn.points.push(...text);
-        this.stream.send("text", { text });
+        this.openTurn.add(text);
+        this.stream.sendText(text);
       }
       if (flush && this.openTurn) {
         this.flushes += 1;

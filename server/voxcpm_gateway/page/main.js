@@ -50,10 +50,10 @@ function fail(error) {
 /** Returns true if the options are complete. */
 function prepare() {
   clearError();
-  const most = server.model?.max_text_chars ?? Infinity;
+  const { length, most } = lengths();
   try {
     options();
-    if ($("text").value.length > most) throw new Error(`The text is longer than ${most.toLocaleString("en")} characters. Shorten it.`);
+    if (length > most) throw new Error(`The text is longer than ${most.toLocaleString("en")} characters. Shorten it.`);
   } catch (error) {
     fail(error);
     return false;
@@ -129,10 +129,15 @@ function setText(text) {
   count();
 }
 
-function count() {
+/** The length of the text in code points, as the server counts it, and the most that it takes. */
+function lengths() {
   const text = $("text").value;
-  const length = text.length - (text.match(/[\uD800-\uDBFF]/g)?.length ?? 0); // in code points, as the server counts
-  const most = server.model?.max_text_chars ?? Infinity;
+  const length = text.length - (text.match(/[\uD800-\uDBFF]/g)?.length ?? 0);
+  return { length, most: server.model?.max_text_chars ?? Infinity };
+}
+
+function count() {
+  const { length, most } = lengths();
   const limit = length > most ? `; the limit is ${most.toLocaleString("en")}` : "";
   $("count").textContent = `${length.toLocaleString("en")} ${length === 1 ? "character" : "characters"}${limit}`;
   $("count").classList.toggle("fault", Boolean(limit));

@@ -1,6 +1,7 @@
 /** The WebSocket of the gateway, see docs/websocket.md. One socket is one stream. */
 
 const PATH = "v1/audio/stream";
+const MESSAGE_CHARACTERS = 64 << 10; // the gateway limits a message
 /** The code of the error of a stream whose connection ended before the stream did. */
 export const LOST = "connection_lost";
 
@@ -30,6 +31,13 @@ export class Stream {
     const message = JSON.stringify({ type, ...fields });
     if (this.socket.readyState === WebSocket.OPEN) this.socket.send(message);
     else if (this.socket.readyState === WebSocket.CONNECTING) this.outbox.push(message);
+  }
+
+  /** Send a text of any length. The gateway joins characters that are cut in two. */
+  sendText(text) {
+    for (let at = 0; at < text.length; at += MESSAGE_CHARACTERS) {
+      this.send("text", { text: text.slice(at, at + MESSAGE_CHARACTERS) });
+    }
   }
 
   receive(data) {

@@ -1,10 +1,5 @@
 /** A turn: the text that was sent up to the end of a turn, its segments, and what became of both. */
 
-/** The characters of a text by code points, as the gateway counts them. */
-function slice(points, start, end) {
-  return points.slice(start, end).join("");
-}
-
 export class Turn {
   /**
    * @param {number} index of the turn in its stream
@@ -22,9 +17,18 @@ export class Turn {
     this.limited = null; // text of a segment that a limit cut off
   }
 
+  add(text) {
+    for (const point of text) this.points.push(point);
+  }
+
+  /** A part of the text, by code points. */
+  slice(start, end) {
+    return this.points.slice(start, end).join("");
+  }
+
   /** Code points whose audio has arrived whole. */
   get spokenEnd() {
-    return Math.max(0, ...this.segments.filter(({ end }) => end < Infinity).map(({ input_end }) => input_end));
+    return this.segments.reduce((most, { end, input_end }) => (end < Infinity ? Math.max(most, input_end) : most), 0);
   }
 
   /** Code points whose audio has not arrived. */
@@ -35,39 +39,36 @@ export class Turn {
   /** The stream ends without the rest of the text. */
   breakOff() {
     if (this.ended || this.heardEnd !== null) return;
-    if (slice(this.points, this.spokenEnd).trim()) this.brokenAt = this.spokenEnd;
+    if (this.slice(this.spokenEnd).trim()) this.brokenAt = this.spokenEnd;
     else this.ended = true;
   }
 
   /** The text that was not spoken because the stream failed. */
   get rest() {
-    return this.brokenAt === null ? "" : slice(this.points, this.brokenAt).trim();
+    return this.brokenAt === null ? "" : this.slice(this.brokenAt).trim();
   }
 
   /** The last words of the text before a place in it. */
   wordsBefore(end) {
-    return slice(this.points, 0, end).trim().split(/\s+/).slice(-6).join(" ");
+    return this.slice(0, end).trim().split(/\s+/).slice(-6).join(" ");
   }
 
   /**
-   * Text that was heard, that plays now, that waits, and that is lost.
+   * Places in the text, in code points: the ends of what was heard, of what plays now, and of what is spoken at all.
    *
    * @param {number} position of the sample that plays now
    * @param {boolean} playing
    */
-  parts(position, playing) {
+  places(position, playing) {
     const end = this.heardEnd ?? this.brokenAt ?? this.points.length;
-    const lost = slice(this.points, end);
-    if (this.heardEnd !== null) return { heard: slice(this.points, 0, end), now: "", waiting: "", lost };
+    if (this.heardEnd !== null) return { heard: end, now: end, end };
     let heard = 0;
     let now = 0;
     for (const segment of this.segments) {
       if (segment.end <= position) heard = now = segment.input_end;
       else if (segment.at_samples < position || (segment.at_samples === position && playing)) now = segment.input_end;
     }
-    heard = Math.min(heard, end);
-    now = Math.min(now, end);
-    return { heard: slice(this.points, 0, heard), now: slice(this.points, heard, now), waiting: slice(this.points, now, end), lost };
+    return { heard: Math.min(heard, end), now: Math.min(now, end), end };
   }
 
   /** Mark what was heard up to a position by segments, where no stream is left that could say it. */

@@ -98,6 +98,17 @@ def test_characters_are_counted_and_too_many_are_refused(page: Page):
     assert page.text("alert-text").startswith("The text is longer than 1,048,576 characters.")
 
 
+def test_a_text_of_several_messages_is_spoken(quick: Page):
+    quick.run("document.getElementById('live').click()")
+    quick.run("void (document.getElementById('text').value = 'A \\u{1F600} word or two. '.repeat(10000))")
+    quick.run("void document.getElementById('text').dispatchEvent(new InputEvent('input', {bubbles: true}))")
+    quick.click("speak")
+    quick.until_played(0.5)
+    assert not quick.find("alert").is_displayed()
+    quick.click("stop")
+    quick.until(f"{STATUS}.startsWith('Stopped. Heard up to')")
+
+
 def test_the_text_and_the_settings_survive_a_reload(page: Page):
     page.fill("text", "Still here.")
     page.open("settings")
