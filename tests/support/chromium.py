@@ -44,6 +44,7 @@ def chromium(folder: Path, microphone: Path) -> Iterator[Chrome]:
         "--no-sandbox",
         "--disable-gpu",
         "--disable-dev-shm-usage",
+        "--hide-scrollbars",
         "--autoplay-policy=no-user-gesture-required",
         "--use-fake-ui-for-media-stream",
         "--use-fake-device-for-media-stream",
