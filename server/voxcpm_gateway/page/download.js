@@ -1,11 +1,11 @@
 /** Files of what was spoken. WAV is written here; other formats come from the gateway, which encodes the same samples. */
 
-const NAME_CHARS = 40;
+export const NAME_CHARS = 40;
 
-/** A name for a file with a text, without its extension. */
+/** A name for a file with the first words of a text, without its extension. */
 export function fileName(text) {
   const words = text.normalize("NFC").toLowerCase().replaceAll(/[^\p{L}\p{N}]+/gu, "-");
-  return words.slice(0, NAME_CHARS).replaceAll(/^-+|-+$/g, "") || "speech";
+  return words.replaceAll(/^-+|-+$/g, "") || "speech";
 }
 
 /**

@@ -25,7 +25,7 @@ const server = new Server();
 const samples = new Samples(server);
 const voices = new Voices(server, samples);
 const conversation = new Conversation(() => ({ ...(server.key && { key: server.key }), ...options(), format: "pcm_s16le" }));
-const playBar = new PlayBar(conversation, server, fail, () => $("text").value);
+const playBar = new PlayBar(conversation, server, fail);
 const typing = new Typing($("text"), {
   text: (text) => speakText(text),
   flush: () => conversation.openTurn && conversation.say("", { flush: true }),

@@ -1,6 +1,6 @@
 /** The bar under the text: play and pause, the waveform in which the listener moves, the spectrogram, and downloads. */
 
-import { encoded, fileName, save } from "./download.js";
+import { encoded, fileName, NAME_CHARS, save } from "./download.js";
 import { Spectrogram } from "./spectrogram.js";
 import { Waveform } from "./waveform.js";
 
@@ -16,10 +16,9 @@ export class PlayBar {
    * @param {Conversation} conversation
    * @param {Server} server
    * @param {(error: Error) => void} fail
-   * @param {() => string} text of the visitor
    */
-  constructor(conversation, server, fail, text) {
-    Object.assign(this, { conversation, server, fail, text });
+  constructor(conversation, server, fail) {
+    Object.assign(this, { conversation, server, fail });
     this.waveform = new Waveform($("wave"));
     this.spectrogram = new Spectrogram($("spectrum"));
     this.calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -76,10 +75,11 @@ export class PlayBar {
   }
 
   async download() {
+    const { take, history } = this.conversation;
     const format = $("format").value;
     $("download").disabled = true;
     try {
-      save(await encoded(this.conversation.take, format, this.server), fileName(this.text()), format);
+      save(await encoded(take, format, this.server), fileName(history.at(-1).slice(0, NAME_CHARS)), format);
     } catch (error) {
       this.fail(error);
     }
