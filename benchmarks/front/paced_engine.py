@@ -1,10 +1,11 @@
 """An engine without a model, which makes a chunk for every stream at a fixed rate. Needs no PyTorch.
 
-Each chunk carries the time at which it was made in its first two samples.
+Each chunk carries the time at which it was made in its first two samples. Tests of the web page use the engine, too.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -43,12 +44,14 @@ INFO = ModelInfo(
 )
 TIME_HZ = 10_000  # resolution of the time in a chunk
 DIGIT = 1 << 15  # each of the two samples holds 15 bits, so that none is negative as 16-bit PCM
+CHARACTERS_A_SECOND = 15  # of the speech of a text, within the steps that the request allows
 
 
 @dataclass(slots=True)
 class _Stream:
     request: Request
     credit: int
+    steps: int  # chunks of the whole speech
     made: int = -1  # chunks; -1 before admission
 
 
@@ -73,7 +76,9 @@ class PacedEngine:
         """Every request fits."""
 
     def add(self, request: Request, credit: int) -> None:
-        self._streams[request.id] = _Stream(request, credit)
+        step_seconds = self.info.samples_per_step / self.info.output_sample_rate
+        steps = max(request.sampling.min_steps, math.ceil(len(request.text) / CHARACTERS_A_SECOND / step_seconds))
+        self._streams[request.id] = _Stream(request, credit, min(steps, request.sampling.max_steps or steps))
 
     def grant(self, id: str, chunks: int) -> None:
         if stream := self._streams.get(id):
@@ -109,10 +114,11 @@ class PacedEngine:
                 results.append((id, AudioChunk(index=stream.made, samples=samples)))
                 stream.made += 1
                 stream.credit -= 1
-                if stream.made == stream.request.sampling.max_steps:
+                if stream.made == stream.steps:
                     del self._streams[id]
-                    end = Finished(reason=FinishReason.MAX_STEPS, steps=stream.made, engine_seconds=0.0)
-                    results.append((id, end))
+                    cut = stream.made == stream.request.sampling.max_steps
+                    reason = FinishReason.MAX_STEPS if cut else FinishReason.STOP
+                    results.append((id, Finished(reason=reason, steps=stream.made, engine_seconds=0.0)))
         return results
 
 
@@ -121,9 +127,10 @@ class MakePaced:
     """Makes the engine in its process. `ProcessHandle` pickles it."""
 
     step_seconds: float
+    info: ModelInfo = INFO
 
     def __call__(self) -> PacedEngine:
-        return PacedEngine(self.step_seconds)
+        return PacedEngine(self.step_seconds, self.info)
 
 
 def timed_samples(count: int) -> np.ndarray:

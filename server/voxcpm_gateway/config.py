@@ -47,6 +47,9 @@ class GatewayConfig:
     write_seconds: longest time for which a client may leave the response unread
     metrics_folder: folder in which gateways on one port keep their metrics, if there are others. The process must have
         its name in PROMETHEUS_MULTIPROC_DIR from the start
+    grpc_port: port of the gRPC server on this host, for programs that the page shows; 0 for that of `server`, if it is
+        on this host
+    grpc_tls: True if that port is encrypted
     """
 
     server: ServerConnection
@@ -61,3 +64,5 @@ class GatewayConfig:
     read_seconds: float = 30.0
     write_seconds: float = 300.0
     metrics_folder: Path | None = None
+    grpc_port: int = 0
+    grpc_tls: bool = False

@@ -143,6 +143,7 @@ def _voice(voice: Voice) -> dict[str, Any]:
         "kind": voice.kind,
         "preset": preset,
         "labels": dict(voice.labels),
+        "digest": voice.content_digest,
         "lora": voice.lora,
     }
 

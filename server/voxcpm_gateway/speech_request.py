@@ -66,6 +66,7 @@ FIELDS = (
         sets=("config.output", "format"),
     ),
     Field("speed", "number", f"The speed of the speech, {SPEEDS[0]:g} to {SPEEDS[1]:g}. Default: 1.", bounds=SPEEDS),
+    Field("volume_gain_db", "number", "Change of the volume in dB, -30 to 20. Default: 0."),
     Field(
         "stream_format",
         "string",
@@ -84,7 +85,14 @@ FIELDS = (
         "The words of ref_audio. With them the speech continues the recording.",
         sets=("config.conditioning.inline_prompt.transcript", "transcript"),
     ),
+    Field("no_voice", "boolean", "True lets the model choose the voice from seed, even if there is a default voice."),
     Field("language", "string", "Language of the text: a BCP 47 tag, or a name such as German."),
+    Field(
+        "first_segment",
+        "string",
+        "eager: the first sentence may be cut after a clause, so that the audio starts earlier. Default: sentence.",
+        choices=("sentence", "eager"),
+    ),
     Field(
         "style_in_text",
         "boolean",
@@ -117,7 +125,10 @@ FIELDS = (
 )
 EXTRA_OPTIONS = {"inference_timesteps": "timesteps"}  # those with another name in the client
 # Passed on as they are.
-PLAIN = ("language", "lexicon", "lora", "normalize", "sample_rate", "seed", "style_in_text", "trim_leading_silence")
+PLAIN = (
+    *("first_segment", "language", "lexicon", "lora", "no_voice", "normalize", "sample_rate", "seed", "style_in_text"),
+    *("trim_leading_silence", "volume_gain_db"),
+)
 DATA_URL = "data:"
 IDEOGRAPHS = 0x2E80  # first code point of scripts without spaces between sentences
 

@@ -17,6 +17,7 @@ from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.home import needed_home
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
 from voxcpm_grpc.lexicon import read_lexicon
+from voxcpm_grpc.listen_address import is_unix, listen_address
 from voxcpm_grpc.merged_metrics import metrics_page, snapshot
 from voxcpm_grpc.pool.background import close_all, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -157,7 +158,8 @@ async def running_server(
             local = f"unix:{sockets.path / 'grpc'}"
             names = certificate_names(settings.tls.cert) if settings.tls.cert else ()
             allowing = settings.http.model_copy(update={"allowed_hosts": (*settings.http.allowed_hosts, *names)})
-            web = http.served(allowing, local, settings.log, shared=settings.fronts_share_port, metrics=http_metrics)
+            upstream = http.Upstream(local, _port(settings.listen), settings.tls.cert is not None)
+            web = http.served(allowing, upstream, settings.log, shared=settings.fronts_share_port, metrics=http_metrics)
             http_address = await stack.enter_async_context(web)
             log.info("HTTP is at http://%s", http_address)
         address = ""
@@ -255,6 +257,11 @@ async def _started(decoder: DecodePool) -> None:
         await decoder.start()
     except VoxCPMError:
         raise StartupError("the processes that decode uploads did not start; the log may have the reason") from None
+
+
+def _port(listen: str) -> int:
+    """The port of an address to listen on; 0 for a Unix socket."""
+    return 0 if is_unix(listen) else listen_address(listen).port
 
 
 async def _close_all(pools: Sequence[EnginePool]) -> None:

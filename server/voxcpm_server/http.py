@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -27,22 +28,35 @@ NAME = "gateway"
 STOP_SECONDS = 15.0  # more than the gateway gives its requests
 
 
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The gRPC server.
+
+    target: its address for the gateway, not encrypted
+    port: that of its other callers; 0 if they have another kind of address, or any free port
+    tls: True if that port is encrypted
+    """
+
+    target: str
+    port: int
+    tls: bool
+
+
 @asynccontextmanager
 async def served(
-    settings: HttpSettings, target: str, log_options: LogOptions, *, shared: bool, metrics: Path | None = None
+    settings: HttpSettings, upstream: Upstream, log_options: LogOptions, *, shared: bool, metrics: Path | None = None
 ) -> AsyncIterator[str]:
-    """Run a gateway to `target` for the duration of the block, and yield its address. Raises StartupError.
+    """Run a gateway for the duration of the block, and yield its address. Raises StartupError.
 
     This process holds the socket, so that a gateway that is started again finds the connections that wait.
 
-    target: address of the gRPC server, not encrypted
     shared: other fronts listen on the same port
     metrics: folder in which the gateways of all fronts keep their metrics, so that each shows the sums
     """
     serving = _gateway()
     opened: socket.socket = serving.listening(settings.listen or "", shared=shared)
     try:
-        start = partial(_process, settings, target, log_options, opened, metrics)
+        start = partial(_process, settings, upstream, log_options, opened, metrics)
         running = keep_running(partial(_supervise, start, metrics), "the HTTP gateway")
         try:
             yield serving.address_of(opened)
@@ -61,9 +75,9 @@ def _gateway() -> ModuleType:
 
 
 def _process(
-    settings: HttpSettings, target: str, log_options: LogOptions, opened: socket.socket, metrics: Path | None
+    settings: HttpSettings, upstream: Upstream, log_options: LogOptions, opened: socket.socket, metrics: Path | None
 ) -> SpawnProcess:
-    return SPAWN.Process(target=_run, args=(settings, target, log_options, opened, metrics), name=NAME, daemon=True)
+    return SPAWN.Process(target=_run, args=(settings, upstream, log_options, opened, metrics), name=NAME, daemon=True)
 
 
 async def _supervise(start: Callable[[], SpawnProcess], metrics: Path | None) -> None:
@@ -99,7 +113,7 @@ def _forget_open_requests(pid: int | None, metrics: Path) -> None:
 
 
 def _run(
-    settings: HttpSettings, target: str, log_options: LogOptions, opened: socket.socket, metrics: Path | None
+    settings: HttpSettings, upstream: Upstream, log_options: LogOptions, opened: socket.socket, metrics: Path | None
 ) -> None:
     """The main function of the gateway's process."""
     if metrics is not None:
@@ -110,12 +124,14 @@ def _run(
     set_up(log_options)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the server ends this one
     config = GatewayConfig(
-        server=ServerConnection(target=target, timeout=settings.timeout_seconds),
+        server=ServerConnection(target=upstream.target, timeout=settings.timeout_seconds),
         voice_aliases=settings.aliases,
         allowed_hosts=settings.allowed_hosts,
         allowed_origins=settings.allowed_origins,
         allow_ref_audio_urls=settings.allow_ref_audio_urls,
         metrics_folder=metrics,
+        grpc_port=upstream.port,
+        grpc_tls=upstream.tls,
     )
     with asyncio.Runner(loop_factory=serving.loop_factory()) as runner:
         runner.run(serving.serve_until_signal(config, opened, signal.SIGTERM))

@@ -44,6 +44,7 @@ def chromium(folder: Path, microphone: Path) -> Iterator[Chrome]:
         "--no-sandbox",
         "--disable-gpu",
         "--disable-dev-shm-usage",
+        "--hide-scrollbars",
         "--autoplay-policy=no-user-gesture-required",
         "--use-fake-ui-for-media-stream",
         "--use-fake-device-for-media-stream",
@@ -67,17 +68,31 @@ class Page:
     """The page of a gateway in Chromium, as its visitors use it."""
 
     def __init__(
-        self, driver: Chrome, address: str, *, width: int = 1280, height: int = 980, dark: bool = False
+        self,
+        driver: Chrome,
+        address: str,
+        *,
+        width: int = 1280,
+        height: int = 980,
+        dark: bool = False,
+        fragment: str = "",
     ) -> None:
         self.driver = driver
         self.address = address
+        phone = width < 500
         self.command(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone
         )
+        self.command("Emulation.setTouchEmulationEnabled", enabled=phone)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.command("Emulation.setEmulatedMedia", features=[scheme])
         driver.get_log("browser")
-        driver.get(f"{address if '://' in address else f'http://{address}'}/")
+        self.origin = address if "://" in address else f"http://{address}"
+        fresh = self.command(
+            "Page.addScriptToEvaluateOnNewDocument", source="sessionStorage.clear()"
+        )  # as in a new tab
+        driver.get(f"{self.origin}/{fragment}")
+        self.command("Page.removeScriptToEvaluateOnNewDocument", **fresh)
 
     def command(self, name: str, **arguments: Any) -> Any:
         """A command of the DevTools protocol."""
@@ -103,6 +118,10 @@ class Page:
         self.until("document.getElementById('status').textContent === 'Ready.'")
         return self
 
+    def reload(self) -> Page:
+        self.driver.refresh()
+        return self.ready()
+
     def find(self, id: str) -> WebElement:
         return self.driver.find_element(By.ID, id)
 
@@ -111,6 +130,10 @@ class Page:
 
     def click(self, id: str) -> None:
         self.find(id).click()
+
+    def open(self, id: str) -> None:
+        """Unfold a part of the page."""
+        self.run("void (document.getElementById(arguments[0]).open = true)", id)
 
     def choose(self, name: str, value: str) -> None:
         """Choose a radio button."""

@@ -109,6 +109,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "errors",
     ),
     "voxcpm_gateway": ("voxcpm_client", "credentials", "listen_address", "logs", "web_names", "errors"),
+    "voxcpm_gateway.page": ("voxcpm_gateway", "voxcpm_client", "audio"),
     "voxcpm_server.signals": ("errors", "ipc.child_process"),
     "voxcpm_server.auth": ("credentials", "listen_address", "settings", "web_names", "addresses", "errors"),
     "voxcpm_server.text.chinese": (),
@@ -195,6 +196,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_server.front_count": ("listen_address", "pool.host", "settings"),
     "voxcpm_server.app": (
         "home",
+        "listen_address",
         "merged_metrics",
         "voxcpm_server.http",
         "ipc",

@@ -18,12 +18,12 @@ Gateways = Callable[..., AbstractContextManager[str]]
 
 
 @contextmanager
-def gateway(target: str, **settings: Any) -> Iterator[str]:
+def gateway(target: str, *, listen: str = "127.0.0.1:0", **settings: Any) -> Iterator[str]:
     """Serve a gateway in a thread. Gives its address, HOST:PORT.
 
     settings: fields of GatewayConfig
     """
-    opened = serving.listening("127.0.0.1:0")
+    opened = serving.listening(listen)
     server = serving.server(GatewayConfig(server=ServerConnection(target=target), **settings))
 
     def run() -> None:

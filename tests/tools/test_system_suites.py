@@ -62,3 +62,8 @@ def test_a_change_calls_for_the_suites_that_judge_it(suites, path, among, withou
 @pytest.mark.parametrize("path", ["pyproject.toml", "tools/system_tests.py", "tests/support/servers.py"])
 def test_a_change_of_what_all_suites_share_calls_for_all(suites, path):
     assert names(suites.called_for(["docs/text.md", path])) == {one.name for one in suites.SUITES if one.by_default}
+
+
+def test_a_change_of_the_page_calls_for_the_browser_beside_a_change_that_calls_for_all(suites):
+    found = names(suites.called_for(["server/voxcpm_gateway/page/main.js", "tests/support/servers.py"]))
+    assert found == {one.name for one in suites.SUITES if one.by_default} | {"browser"}

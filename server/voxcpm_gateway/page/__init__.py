@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from voxcpm_client.target import parse
 from voxcpm_gateway.credentials import caller_client
 from voxcpm_gateway.errors import HttpError
+from voxcpm_gateway.page.encoding import encode, offered
+from voxcpm_gateway.state import GatewayState
+from voxcpm_gateway.websocket import MAX_WAITING_CHARS
 
 if TYPE_CHECKING:
     from voxcpm_gateway.config import GatewayConfig
@@ -47,10 +51,11 @@ HEADERS = {
 
 
 def routes(config: GatewayConfig) -> list[BaseRoute]:
-    """The page at `/`, its files, and the description of the model that it needs."""
+    """The page at `/`, its files, and what else it needs: the description of the model, and encoded speech."""
     return [
         Route("/", _index),
         Route("/page/model.json", _model),
+        Route("/page/encode", encode, methods=["POST"]),
         Route("/page/{name}", _file),
     ]
 
@@ -74,6 +79,7 @@ def _response(name: str) -> Response:
 async def _model(request: Request) -> Response:
     """The properties of the model that the page shows or sends. The server refuses callers without a valid key."""
     info = await caller_client(request).model_info()
+    config = GatewayState.of(request).config
     body = {
         "model": info.model,
         "version": info.server_version,
@@ -86,5 +92,19 @@ async def _model(request: Request) -> Response:
         "languages": list(info.languages),
         "max_recording_seconds": min(info.limits.max_prompt_seconds, info.limits.max_reference_seconds),
         "max_recording_bytes": info.limits.max_inline_audio_bytes,
+        "max_text_chars": MAX_WAITING_CHARS,
+        "formats": ["wav", *offered()],
+        "max_encoded_bytes": config.max_body_bytes,
+        "grpc": _grpc(config),
     }
     return JSONResponse(body, headers={"cache-control": "no-store"})
+
+
+def _grpc(config: GatewayConfig) -> dict[str, Any] | None:
+    """The port of the gRPC server on the host of this gateway; None if it is on another host, which stays unnamed."""
+    if config.grpc_port:
+        return {"port": config.grpc_port, "tls": config.grpc_tls}
+    target = parse(config.server.target)
+    if not (target.is_loopback and target.port):
+        return None
+    return {"port": target.port, "tls": config.server.tls}

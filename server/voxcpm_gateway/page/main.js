@@ -1,94 +1,71 @@
-/** The page: connects the controls, the conversation and the pictures. */
+/** The page: connects the controls, the conversation, the server and the pictures. */
 
+import { Code } from "./code.js";
 import { Conversation } from "./conversation.js";
-import { Scope } from "./scope.js";
+import { copy } from "./clipboard.js";
+import { keep, kept, link, linked } from "./draft.js";
+import { EXAMPLES } from "./examples.js";
+import { asNote } from "./errors.js";
+import { describeFields, restoreFields, savedFields, settingsOfStream, watchFields } from "./fields.js";
+import { announce, clearError, clearNotes, isReconnecting, note, showError } from "./notices.js";
+import { PlayBar } from "./play-bar.js";
+import { Samples } from "./samples.js";
+import { Server } from "./server.js";
+import { showMeasurements } from "./measurements.js";
+import { showSpoken } from "./spoken.js";
+import { state } from "./status.js";
 import { Typing } from "./typing.js";
 import { Voices } from "./voices.js";
 
-const KEY = "voxcpm-key"; // of the session storage
 const FIGURES_MS = 100;
 const DEFAULT_RATE = 48000; // until the model is known
-const EXAMPLE =
-  "The lighthouse keeper climbed the stairs at dusk. Far below, the sea was calm, and the last boats came home. " +
-  "She lit the lamp, opened her book, and listened to the wind.";
 const $ = (id) => document.getElementById(id);
 
-let model = null;
-let key = sessionStorage.getItem(KEY) ?? "";
-
-async function request(path, options = {}) {
-  const headers = key ? { authorization: `Bearer ${key}` } : {};
-  const response = await fetch(new URL(path, document.baseURI), { ...options, headers });
-  if (response.ok) return response;
-  const body = await response.json().catch(() => ({}));
-  const message = body.error?.message ?? `the gateway answered ${response.status}`;
-  throw Object.assign(new Error(message), { status: response.status, requestId: response.headers.get("x-request-id") });
-}
-
-/** Shows a text in the status line, which readers of screens read aloud. */
-function announce(text) {
-  if ($("status").textContent !== text) $("status").textContent = text;
-}
-
-function fail({ message, request_id: id = "" }) {
-  $("alert-text").textContent = message;
-  $("alert-id").textContent = id ? `Request ${id}` : "";
-  $("alert").hidden = false;
-  if (model === null) return;
-  announce("");
-}
-
-function clearFailure() {
-  $("alert").hidden = true;
-}
-
-// ---- options
-
-function number(id) {
-  const text = $(id).value.trim();
-  return text === "" ? undefined : Number(text);
-}
-
-function options() {
-  return {
-    ...(key && { key }),
-    ...voices.options(),
-    seed: number("seed"),
-    timesteps: number("timesteps"),
-    cfg_value: number("cfg"),
-    temperature: number("temperature"),
-    language: $("language").value.trim() || undefined,
-    first_segment: $("eager").checked ? "eager" : undefined,
-    format: "pcm_s16le",
-  };
-}
-
-const conversation = new Conversation(options);
-const scope = new Scope($("wave"), $("spectrum"));
-const voices = new Voices(request, (text) => ($("voice-status").textContent = text), fail);
+const server = new Server();
+const samples = new Samples(server);
+const voices = new Voices(server, samples);
+const conversation = new Conversation(() => ({ ...(server.key && { key: server.key }), ...options(), format: "pcm_s16le" }));
+const playBar = new PlayBar(conversation, server, fail);
 const typing = new Typing($("text"), {
   text: (text) => speakText(text),
   flush: () => conversation.openTurn && conversation.say("", { flush: true }),
 });
-window.voxcpm = { conversation, scope }; // for tests, and for the curious
+window.voxcpm = { conversation, server }; // for tests, and for the curious
+
+// ---- errors
+
+/** The options of a stream. Throws an Error if they are incomplete or wrong. */
+function options() {
+  return { ...voices.options(), ...settingsOfStream() };
+}
+
+function fail(error) {
+  const found = showError(error);
+  if (found.key) askForKey();
+  if (found.lost) server.look();
+}
 
 // ---- speaking
 
 /** Returns true if the options are complete. */
 function prepare() {
-  clearFailure();
+  clearError();
+  const { length, most } = lengths();
   try {
     options();
+    if (length > most) throw new Error(`The text is longer than ${most.toLocaleString("en")} characters. Shorten it.`);
   } catch (error) {
     fail(error);
     return false;
   }
-  conversation.prepare(conversation.player?.rate ?? model?.sample_rate ?? DEFAULT_RATE);
+  samples.stop();
+  conversation.prepare(server.model?.sample_rate ?? conversation.player?.rate ?? DEFAULT_RATE);
   return true;
 }
 
 function speakText(text, rest) {
   if (!prepare()) return;
+  if (!conversation.openTurn) clearNotes();
   conversation.say(text, rest).catch(fail);
 }
 
@@ -105,6 +82,7 @@ function speak() {
     speakText(rest, { endTurn: true });
     return;
   }
+  if (!prepare()) return;
   if (conversation.active) conversation.stop();
   speakText(text, { endTurn: true });
 }
@@ -116,135 +94,168 @@ function stop() {
 
 $("speak").addEventListener("click", speak);
 $("stop").addEventListener("click", stop);
-$("example").addEventListener("click", () => {
-  $("text").value = EXAMPLE;
-  typing.skip();
-  $("text").focus();
-});
+for (const [id, { text, hint }] of Object.entries(EXAMPLES)) {
+  $(id).addEventListener("click", () => {
+    setText(text);
+    keepDraft();
+    $("text").focus({ preventScroll: true });
+    clearNotes();
+    if (hint) note(hint);
+  });
+}
 $("live").addEventListener("change", () => {
   typing.skip();
   typing.enabled = $("live").checked;
 });
 document.addEventListener("keydown", (event) => {
+  if (document.querySelector("dialog[open]")) return;
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     speak();
-  } else if (event.key === "Escape" && !$("key-dialog").open && !$("stop").disabled) {
+  } else if (event.key === "Escape" && !$("stop").disabled) {
     event.preventDefault();
     stop();
   } else if (document.activeElement === $("text") && conversation.player) {
     conversation.player.resume();
   }
 });
-$("alert-close").addEventListener("click", clearFailure);
+$("alert-close").addEventListener("click", clearError);
+
+// ---- the text and the settings, which survive a reload
+
+function setText(text) {
+  $("text").value = text;
+  typing.skip();
+  count();
+}
+
+/** The length of the text in code points, as the server counts it, and the most that it takes. */
+function lengths() {
+  const text = $("text").value;
+  const length = text.length - (text.match(/[\uD800-\uDBFF]/g)?.length ?? 0);
+  return { length, most: server.model?.max_text_chars ?? Infinity };
+}
+
+function count() {
+  const { length, most } = lengths();
+  const limit = length > most ? `; the limit is ${most.toLocaleString("en")}` : "";
+  $("count").textContent = `${length.toLocaleString("en")} ${length === 1 ? "character" : "characters"}${limit}`;
+  $("count").classList.toggle("fault", Boolean(limit));
+}
+
+function keepDraft() {
+  keep({
+    text: $("text").value,
+    live: $("live").checked,
+    source: voices.source,
+    voice: voices.list.value,
+    fields: savedFields(),
+    format: $("format").value,
+  });
+}
+
+$("text").addEventListener("input", () => {
+  count();
+  keepDraft();
+});
+for (const id of ["live", "format"]) $(id).addEventListener("change", keepDraft);
+watchFields(keepDraft);
+voices.addEventListener("change", keepDraft);
+voices.addEventListener("failure", ({ detail }) => fail(detail));
+samples.addEventListener("failure", ({ detail }) => fail(detail));
+samples.addEventListener("change", () => {
+  if (samples.voice && conversation.playing) conversation.toggle(); // a sample is heard alone
+});
+$("play").addEventListener("click", () => samples.stop());
+$("seek").addEventListener("input", () => samples.stop());
+
+/** Take over what was typed before a reload. */
+function restore() {
+  const draft = kept();
+  if (draft.live !== undefined) $("live").checked = typing.enabled = draft.live;
+  if (draft.format) $("format").value = draft.format;
+  restoreFields(draft.fields ?? {});
+  conversation.earlierFactor = draft.factor ?? null;
+  voices.source = draft.source;
+  voices.list.wanted = draft.voice ?? "";
+  setText(draft.text ?? "");
+}
+
+/** Take over what the address carries, if it is a link. */
+function follow() {
+  const given = linked();
+  if (given?.text) setText(given.text);
+  if (!given?.voice) return;
+  voices.source = "list";
+  chooseVoice(given.voice);
+}
+
+/** Choose a voice that may be on another server only. */
+function chooseVoice(wanted) {
+  if (!voices.list.choose(wanted) && server.model) note(`This server has no voice “${wanted}”; another one is chosen.`);
+}
+
+addEventListener("hashchange", follow);
+
+$("link").addEventListener("click", async () => {
+  try {
+    const address = link($("text").value, voices.linkedName);
+    const done = await copy(address);
+    announce(done ? "The link is copied. It carries the text and the voice." : `Copy this link: ${address}`);
+  } catch (error) {
+    fail(error);
+  }
+});
+
+const code = new Code(() => {
+  const { grpc } = server.model ?? {};
+  const here = location.hostname;
+  return {
+    text: $("text").value,
+    options: options(),
+    format: $("format").value,
+    keyed: Boolean(server.key),
+    http: location.origin + location.pathname.replace(/\/$/, ""),
+    grpc: { address: `${here}:${grpc?.port ?? 50051}`, tls: grpc?.tls ?? false, known: Boolean(grpc) },
+  };
+});
+$("code").addEventListener("click", () => {
+  try {
+    code.open();
+  } catch (error) {
+    fail(error);
+  }
+});
 
 // ---- what the conversation says
 
-let fresh = true; // the next audio starts a new run
-let isDrawn = true; // the picture shows all that was played
-let stopped = null;
-conversation.addEventListener("audio", ({ detail: { samples, offset } }) => {
-  const { rate } = conversation.player;
-  scope.configure(rate);
-  if (fresh) scope.restart(offset);
-  fresh = false;
-  scope.add(samples, rate);
-});
-conversation.addEventListener("cut", ({ detail: { position } }) => {
-  scope.cut(position);
-  fresh = true;
-  isDrawn = false;
-});
-conversation.addEventListener("heard", ({ detail: turn }) => {
-  const heard = turn.points.slice(0, turn.heardEnd).join("").trim();
-  const words = heard.split(/\s+/).slice(-6).join(" ");
-  stopped = heard ? `Stopped. Heard up to “${words}”${turn.estimated ? " (estimated)" : ""}.` : "Stopped. Nothing was heard.";
-});
-conversation.addEventListener("warning", ({ detail }) => announce(`Note: ${detail.message}`));
+conversation.addEventListener("warning", ({ detail }) => note(asNote(detail)));
 conversation.addEventListener("failure", ({ detail }) => {
   fail(detail);
-  if (detail.type === "authentication_error") askForKey();
+  const unfinished = conversation.history.at(-1);
+  if (!unfinished?.rest) return;
+  typing.skip();
+  note("A part of the text was not spoken.", { label: "Speak the rest", run: () => speakText(unfinished.rest, { endTurn: true }) });
 });
-
-const text = (element, content) => element.textContent === content || (element.textContent = content);
 
 let lastState = null;
-let wasActive = false;
-function showState() {
-  const { active } = conversation;
-  $("stop").disabled = !active;
-  const report = conversation.player?.report;
-  document.body.classList.toggle("is-playing", Boolean(report?.playing));
-  const state = !active
-    ? stopped
-    : report?.playing
-      ? "Speaking."
-      : conversation.openTurn && !conversation.speaking && !conversation.flushes
-        ? "Waiting for the end of the sentence."
-        : "Waiting for audio.";
-  if (active && (report?.playing || conversation.speaking)) stopped = null;
-  const now = state ?? (wasActive ? "Done." : null);
+conversation.addEventListener("change", () => {
+  $("stop").disabled = !conversation.active;
+  document.body.classList.toggle("is-playing", conversation.playing);
+  const now = state(conversation);
   if (now && now !== lastState) announce(now);
   lastState = now;
-  wasActive = active;
-}
-
-function showFigures() {
-  const { figures, ahead, player } = conversation;
-  text($("first-audio"), figures.firstAudio === null ? "–" : `${Math.round(figures.firstAudio * 1000)} ms`);
-  text($("first-sound"), figures.firstSound === null ? "–" : `${Math.round(figures.firstSound * 1000)} ms`);
-  text($("real-time"), figures.audioSeconds ? (figures.busySeconds / figures.audioSeconds).toFixed(2) : "–");
-  text($("ahead"), `${ahead.toFixed(1)} s`);
-  text($("gaps"), String(player?.report.gaps ?? 0));
-}
-
-let shown = "";
-function showTurns() {
-  const turns = conversation.history.filter((turn) => turn.points.length).slice(-6);
-  const parts = turns.map((turn) => conversation.parts(turn));
-  const now = JSON.stringify(parts);
-  if (now === shown) return;
-  shown = now;
-  $("said-card").hidden = !turns.length;
-  $("said").replaceChildren(...turns.map((turn, index) => paragraph(turn, parts[index])));
-}
-
-function paragraph(turn, parts) {
-  const element = document.createElement("p");
-  const add = (name, content, label) => {
-    if (!content) return;
-    const span = document.createElement(name === "lost" ? "del" : "span");
-    span.className = name;
-    span.textContent = content;
-    if (label) {
-      const hidden = document.createElement("span");
-      hidden.className = "visually-hidden";
-      hidden.textContent = label;
-      element.append(hidden);
-    }
-    element.append(span);
-  };
-  add("heard", parts.heard);
-  add("now", parts.now);
-  add("waiting", parts.waiting);
-  const lost = parts.lost.trimStart();
-  element.append(parts.lost.slice(0, parts.lost.length - lost.length));
-  add("lost", lost, turn.estimated ? " Stopped about here. Not heard: " : " Stopped here. Not heard: ");
-  return element;
-}
-
-conversation.addEventListener("change", () => {
-  showState();
-  showTurns();
+  showSpoken(conversation);
+  playBar.changed();
 });
-setInterval(showFigures, FIGURES_MS);
+setInterval(() => {
+  showMeasurements(conversation);
+  const factor = conversation.pace.factor ?? conversation.earlierFactor;
+  if (factor !== null && !conversation.active && kept().factor !== factor) keep({ factor });
+}, FIGURES_MS);
 
 function frame() {
-  const { player } = conversation;
-  if (player && !fresh && (player.report.playing || player.report.buffered)) scope.draw(player.position);
-  else if (isDrawn) return void requestAnimationFrame(frame);
-  else scope.draw(scope.end, true);
-  isDrawn = !(player?.report.playing || player?.report.buffered);
+  playBar.draw();
   requestAnimationFrame(frame);
 }
 requestAnimationFrame(frame);
@@ -259,28 +270,38 @@ function askForKey() {
 $("key-button").addEventListener("click", askForKey);
 $("key-dialog").addEventListener("close", () => {
   if ($("key-dialog").returnValue !== "use") return;
-  key = $("key").value.trim();
-  sessionStorage.setItem(KEY, key);
-  connect();
+  server.use($("key").value.trim());
+  clearError();
+  server.connect();
 });
 
-async function connect() {
+server.addEventListener("away", ({ detail }) => {
+  if (!isReconnecting()) showError({ message: detail.message, request_id: detail.request_id, code: "unavailable" });
+  server.look();
+});
+server.addEventListener("refused", ({ detail }) => fail(detail));
+server.addEventListener("ready", async () => {
+  const { model } = server;
+  const again = isReconnecting();
+  if (again) clearError();
+  $("model").textContent = `${model.model} · ${model.sample_rate / 1000} kHz`;
+  document.title = `${model.model} · voxcpm-grpc`;
+  $("key-button").hidden = !server.key;
+  for (const option of $("format").options) option.hidden = option.disabled = !model.formats.includes(option.value);
+  if ($("format").selectedOptions[0]?.disabled) $("format").value = "wav";
+  describeFields(model);
+  restoreFields(kept().fields ?? {});
+  count();
   try {
-    model = await (await request("page/model.json")).json();
-    clearFailure();
-    $("model").textContent = `${model.model} · ${model.sample_rate / 1000} kHz`;
-    document.title = `${model.model} · voxcpm-grpc`;
-    $("key-button").hidden = !key;
-    const steps = model.timesteps.map((count) => new Option(String(count), String(count)));
-    $("timesteps").replaceChildren(new Option(`Default (${model.default_timesteps})`, ""), ...steps);
-    $("cfg").placeholder = String(model.default_cfg_value);
-    voices.configure(model);
-    await voices.load();
-    announce("Ready.");
+    const { wanted } = voices.list;
+    await voices.list.load(model);
+    if (wanted) chooseVoice(wanted);
+    announce(again ? "Connected again." : "Ready.");
   } catch (error) {
-    if (error.status === 401) askForKey();
-    fail({ message: error.message, request_id: error.requestId ?? "" });
+    fail(error);
   }
-}
+});
 
-connect();
+restore();
+follow();
+server.connect();

@@ -1,7 +1,5 @@
 /** Plays the samples of a stream one after the other and counts them. It runs in the audio thread. */
 
-const PREBUFFER_SECONDS = 0.1; // of audio, before the playback starts
-const LONGEST_HOLD_SECONDS = 0.15; // for a first chunk that is shorter than that
 const REBUFFER_SECONDS = 0.3; // after the first gap; twice as much after each further one
 const LONGEST_REBUFFER_SECONDS = 2.4;
 const FADE_SECONDS = 0.005; // at an interrupt, against a click
@@ -13,8 +11,10 @@ export class Playback {
     this.chunks = [];
     this.taken = 0; // samples of the first chunk that were played
     this.buffered = 0;
-    this.position = 0; // in the stream, of the next sample to play
+    this.position = 0; // of the next sample to play
     this.playing = false;
+    this.held = false; // a pause of the listener
+    this.wanted = 0; // seconds of audio before the playback starts
     this.expecting = false; // more audio is due: to run dry is a gap
     this.afterGap = false;
     this.rebuffer = REBUFFER_SECONDS;
@@ -23,12 +23,12 @@ export class Playback {
     this.start = null; // {arrived, sounded}: times of the first chunk and of its first sample
     this.silence = null; // {asked, silent}: times of an interrupt and of the silence
     this.fading = new Float32Array(0);
-    this.playedSamples = 0; // since the start, for tests of the whole path
+    this.playedSamples = 0; // since the page was opened, for tests of the whole path
   }
 
   /**
    * @param {Float32Array} samples
-   * @param {number} offset position of the first sample in the stream
+   * @param {number} offset position of the first sample
    * @param {number} arrived time of the audio clock at which the chunk arrived, in seconds
    */
   push(samples, offset, arrived) {
@@ -50,18 +50,18 @@ export class Playback {
    *
    * @param {number} asked time of the audio clock at which the listener asked for it
    * @param {number} now time of the next output sample
-   * @returns {number} position in the stream up to which the audio was played
+   * @returns {number} position up to which the audio was played
    */
   clear(asked, now) {
     const played = this.position;
-    if (this.playing) {
+    if (this.playing && !this.held) {
       this.fading = new Float32Array(Math.min(this.buffered, Math.round(FADE_SECONDS * this.rate)));
       this.take(this.fading);
       for (let i = 0; i < this.fading.length; i++) this.fading[i] *= 1 - (i + 1) / this.fading.length;
     }
     this.chunks = [];
     this.taken = this.buffered = 0;
-    this.playing = this.expecting = this.afterGap = false;
+    this.playing = this.held = this.expecting = this.afterGap = false;
     this.position = played;
     this.rebuffer = REBUFFER_SECONDS;
     this.silence = { asked, silent: now + this.fading.length / this.rate };
@@ -80,7 +80,8 @@ export class Playback {
       output.set(this.fading.subarray(0, from));
       this.fading = this.fading.slice(from);
     }
-    if (!this.playing && this.buffered && this.isReady(now)) {
+    if (this.held) return;
+    if (!this.playing && this.buffered && this.isReady()) {
       this.playing = true;
       if (this.afterGap) this.rebuffer = Math.min(LONGEST_REBUFFER_SECONDS, 2 * this.rebuffer);
       else this.start = { arrived: this.waitingSince, sounded: now + from / this.rate };
@@ -102,10 +103,9 @@ export class Playback {
     }
   }
 
-  isReady(now) {
-    const wanted = this.afterGap ? this.rebuffer : PREBUFFER_SECONDS;
-    if (this.buffered >= wanted * this.rate || !this.expecting) return true;
-    return !this.afterGap && now - this.waitingSince >= LONGEST_HOLD_SECONDS;
+  isReady() {
+    const wanted = this.afterGap ? Math.max(this.rebuffer, this.wanted) : this.wanted;
+    return this.buffered >= wanted * this.rate || !this.expecting;
   }
 
   /** Move samples to the output. Returns their number. */
@@ -128,8 +128,8 @@ export class Playback {
   }
 
   get report() {
-    const { position, buffered, playing, gaps, gapSeconds, start, silence, playedSamples } = this;
-    return { position, buffered, playing, gaps, gapSeconds, start, silence, playedSamples };
+    const { position, buffered, playing, held, gaps, gapSeconds, start, silence, playedSamples } = this;
+    return { position, buffered, playing, held, gaps, gapSeconds, start, silence, playedSamples };
   }
 
   /**
@@ -144,6 +144,12 @@ export class Playback {
         return null;
       case "expect":
         this.expect(message.more);
+        return null;
+      case "want":
+        this.wanted = message.seconds;
+        return null;
+      case "hold":
+        this.held = message.held;
         return null;
       default:
         return { type: "cleared", position: this.clear(message.asked, now) };

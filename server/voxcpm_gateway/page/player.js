@@ -13,8 +13,10 @@ export class Player extends EventTarget {
   constructor(rate) {
     super();
     this.rate = rate;
-    this.report = { position: 0, buffered: 0, playing: false, gaps: 0, gapSeconds: 0, at: 0, playedSamples: 0 };
+    this.report = new Playback(rate).report;
     this.context = new AudioContext({ sampleRate: rate, latencyHint: "interactive" });
+    this.expecting = false;
+    this.wanted = 0; // seconds of audio before the playback starts
     this.outbox = []; // messages for the playback until it is there
     this.cleared = [];
     this.post = (message) => this.outbox.push(message);
@@ -67,10 +69,10 @@ export class Player extends EventTarget {
     return this.context.currentTime;
   }
 
-  /** Position in the stream of the sample that plays now. */
+  /** Position of the sample that plays now. */
   get position() {
-    const { position, playing, buffered, at } = this.report;
-    if (!playing) return position;
+    const { position, playing, held, buffered, at } = this.report;
+    if (!playing || held) return position;
     const since = Math.max(0, this.now - at) * this.rate;
     return position + Math.min(since, buffered);
   }
@@ -80,12 +82,28 @@ export class Player extends EventTarget {
     this.post({ type: "push", samples, offset, arrived: this.now }, [samples.buffer]);
   }
 
+  /** @param {boolean} more true while audio is due that has not arrived */
   expect(more) {
-    this.post({ type: "expect", more });
+    if (more !== this.expecting) this.post({ type: "expect", more });
+    this.expecting = more;
   }
 
-  /** Silence. Resolves with the position in the stream up to which the audio was played. */
+  /** Seconds of audio to have before the playback starts. */
+  want(seconds) {
+    if (seconds !== this.wanted) this.post({ type: "want", seconds });
+    this.wanted = seconds;
+  }
+
+  /** Pause, or go on. */
+  hold(held) {
+    this.report.held = held;
+    this.post({ type: "hold", held });
+  }
+
+  /** Silence. Resolves with the position up to which the audio was played. */
   clear() {
+    this.report.buffered = 0;
+    this.report.held = this.expecting = false;
     return new Promise((resolve) => {
       this.cleared.push(resolve);
       this.post({ type: "clear", asked: this.now });

@@ -1,5 +1,7 @@
 /** Recordings of the microphone, as WAV files. */
 
+import { encodeWav, integers } from "./wav.js";
+
 /** Records until `stop` is called, or for `mostSeconds`. */
 export class Recorder {
   /**
@@ -50,32 +52,6 @@ export class Recorder {
     for (const track of this.microphone.getTracks()) track.stop();
     const { sampleRate } = this.context;
     await this.context.close();
-    return { blob: wav(this.blocks, this.frames, sampleRate), seconds: this.frames / sampleRate };
+    return { blob: encodeWav(this.blocks.map(integers), sampleRate), seconds: this.frames / sampleRate };
   }
-}
-
-/** A WAV file of 16-bit samples. */
-function wav(blocks, frames, rate) {
-  const view = new DataView(new ArrayBuffer(44 + 2 * frames));
-  const write = (at, text) => [...text].forEach((letter, i) => view.setUint8(at + i, letter.charCodeAt(0)));
-  write(0, "RIFF");
-  view.setUint32(4, 36 + 2 * frames, true);
-  write(8, "WAVEfmt ");
-  view.setUint32(16, 16, true);
-  view.setUint16(20, 1, true); // PCM
-  view.setUint16(22, 1, true); // channels
-  view.setUint32(24, rate, true);
-  view.setUint32(28, 2 * rate, true);
-  view.setUint16(32, 2, true);
-  view.setUint16(34, 16, true);
-  write(36, "data");
-  view.setUint32(40, 2 * frames, true);
-  let at = 44;
-  for (const block of blocks) {
-    for (const sample of block) {
-      view.setInt16(at, 32767 * Math.max(-1, Math.min(1, sample)), true);
-      at += 2;
-    }
-  }
-  return new Blob([view], { type: "audio/wav" });
 }

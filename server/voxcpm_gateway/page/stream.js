@@ -1,6 +1,9 @@
 /** The WebSocket of the gateway, see docs/websocket.md. One socket is one stream. */
 
 const PATH = "v1/audio/stream";
+const MESSAGE_CHARACTERS = 64 << 10; // the gateway limits a message
+/** The code of the error of a stream whose connection ended before the stream did. */
+export const LOST = "connection_lost";
 
 export class Stream {
   /**
@@ -30,12 +33,16 @@ export class Stream {
     else if (this.socket.readyState === WebSocket.CONNECTING) this.outbox.push(message);
   }
 
+  /** Send a text of any length. The gateway joins characters that are cut in two. */
+  sendText(text) {
+    for (let at = 0; at < text.length; at += MESSAGE_CHARACTERS) {
+      this.send("text", { text: text.slice(at, at + MESSAGE_CHARACTERS) });
+    }
+  }
+
   receive(data) {
     if (data instanceof ArrayBuffer) {
-      const integers = new Int16Array(data);
-      const samples = new Float32Array(integers.length);
-      for (let i = 0; i < integers.length; i++) samples[i] = integers[i] / 32768;
-      this.onEvent({ type: "audio", samples });
+      this.onEvent({ type: "audio", samples: new Int16Array(data) });
       return;
     }
     const event = JSON.parse(data);
@@ -48,8 +55,7 @@ export class Stream {
     const lost = this.open;
     this.open = false;
     if (lost && !this.failed) {
-      const message = reason || `the connection to the gateway was lost (code ${code}); it may have ended`;
-      this.onEvent({ type: "error", error: { message, request_id: "" } });
+      this.onEvent({ type: "error", error: { code: LOST, message: `close code ${code} ${reason}` } });
     }
     this.onEvent({ type: "closed" });
   }

@@ -166,6 +166,22 @@ async def test_null_and_the_usual_speed_count_as_not_given(gateway):
     assert (await gateway.speak(**fields)).status_code == 200
 
 
+async def test_the_volume_and_the_cut_of_the_first_sentence_go_with_the_request(gateway, served):
+    usual, quiet = [
+        np.frombuffer((await gateway.speak(TEXT, response_format="pcm", seed=7, **fields)).content, "<i2").astype(float)
+        for fields in ({}, {"volume_gain_db": -6})
+    ]
+    assert np.abs(quiet).max() == pytest.approx(np.abs(usual).max() * 10 ** (-6 / 20), rel=0.01)
+    long = "When the rain had stopped at last, they went out and looked at the garden behind the house together."
+    await gateway.speak(long, first_segment="eager")
+    assert served.pool.requests[-1].text != long
+    refused = (await gateway.speak(TEXT, volume_gain_db=21)).json()["error"]
+    assert (refused["param"], refused["message"]) == (
+        "volume_gain_db",
+        "volume_gain_db is 21; it must be -30 to 20",
+    )
+
+
 @pytest.mark.parametrize("speed", [0.5, 1.5, 2])
 async def test_another_speed_changes_the_length(gateway, speed):
     usual = await gateway.speak(TEXT, response_format="pcm", seed=7)

@@ -38,6 +38,21 @@ async def test_names_of_openai_stand_for_the_presets_and_aliases_come_first(name
     assert {await spoken_by(named, {"id": name}) for name in OPENAI_VOICES} == {ann, bob}
 
 
+async def test_a_caller_may_want_none_of_the_voices(serve_front, serve_gateway):
+    presets = [(Preset(name="ann", kind="reference", recording="ann.wav", default=True), recording(1))]
+    async with serve_front(presets=presets) as served, serve_gateway(served.address) as gateway:
+        await gateway.speak("Hello.", no_voice=True)
+        refused = (await gateway.speak("Hello.", no_voice=True, voice="ann")).json()["error"]
+    assert served.pool.requests[-1].conditioning.reference is None
+    assert refused["param"] == "no_voice"
+
+
+async def test_voices_have_the_digest_of_their_recordings(named):
+    voices = (await named.http.get("/v1/audio/voices")).json()["voices"]
+    assert len({voice["digest"] for voice in voices}) == len(voices)
+    assert all(voice["digest"] for voice in voices)
+
+
 async def test_without_presets_openai_s_names_stand_for_the_default_voice(gateway):
     assert await spoken_by(gateway, "alloy") == await spoken_by(gateway, "default")
 

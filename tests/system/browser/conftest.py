@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 from selenium.webdriver import Chrome
 from support.checkpoints import VOICE
 from support.chromium import Page, chromium
+from support.paced_servers import PacedServer, paced_server
 from support.servers import Server, serving
 from support.threaded_gateways import gateway
 
 from voxcpm_grpc.audio import Encoding, decode
 from voxcpm_grpc.audio.wav import header
+
+EXPECTED = re.compile(r"status of (401|503)|ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE")
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +31,33 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of the bundled voice."""
     with serving(tmp_path_factory.mktemp("voices"), model="demo") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def fast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PacedServer]:
+    """A server that makes speech 20 times as fast as it plays, as a GPU does."""
+    with paced_server(tmp_path_factory.mktemp("voices"), 20) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def fast_address(fast: PacedServer) -> Iterator[str]:
+    with gateway(fast.address) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def slow_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway over a server that makes speech a tenth slower than it plays, as a busy CPU does."""
+    with paced_server(tmp_path_factory.mktemp("voices"), 0.9) as server, gateway(server.address) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def demo_address(demo: Server) -> Iterator[str]:
+    """A gateway over the bundled voice, as HOST:PORT."""
+    with gateway(demo.address) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -57,3 +88,21 @@ def browser(tmp_path_factory: pytest.TempPathFactory, recording: bytes) -> Itera
 def page(browser: Chrome, address: str) -> Page:
     """The page over the random model, which speaks noise without an end."""
     return Page(browser, address).ready()
+
+
+@pytest.fixture
+def quick(browser: Chrome, fast_address: str) -> Page:
+    """The page over a server that is 20 times as fast as speech."""
+    return Page(browser, fast_address).ready()
+
+
+@pytest.fixture
+def quiet_console(browser: Chrome) -> Iterator[None]:
+    """No test leaves an error in the console, such as a violation of the content security policy.
+
+    Requests that a server refuses, and connections to one that is gone, are no faults of the page.
+    """
+    browser.get_log("browser")
+    yield
+    found = [one["message"] for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+    assert [one for one in found if not EXPECTED.search(one)] == []

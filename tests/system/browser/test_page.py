@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium.webdriver import Chrome
@@ -16,20 +13,12 @@ from support.threaded_gateways import gateway
 from voxcpm_client import Client
 from voxcpm_server.auth.keys import create
 
-AXE = Path(os.environ.get("NODE_PATH", "")) / "axe-core" / "axe.min.js"
+pytestmark = pytest.mark.usefixtures("quiet_console")
 SOUND_SECONDS = 0.3  # from the first chunk to the first sample
 SILENCE_SECONDS = 0.1  # from the click to silence
 SENTENCE = "The quick brown fox jumps over the lazy dog near the river. "
+CHOSEN = "document.querySelector('.voice:has(input:checked)')"
 STARTED = "(window.events ?? []).filter((one) => one.event === 'started')"
-
-
-@pytest.fixture(autouse=True)
-def quiet_console(browser: Chrome) -> Iterator[None]:
-    """No test leaves an error in the console, such as a violation of the content security policy."""
-    browser.get_log("browser")
-    yield
-    found = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
-    assert [entry for entry in found if "401" not in entry["message"]] == []  # a page without a key
 
 
 def test_the_first_sound_follows_the_first_chunk_at_once(page: Page):
@@ -145,15 +134,15 @@ def test_a_voice_is_cloned_from_the_microphone(page: Page, tiny: Server, mode: s
     with Client(tiny.address) as client:
         stored = client.get_voice(f"Mine {mode}")
     assert stored.kind == ("reference" if mode == "reference" else "hifi")
-    assert page.run("document.getElementById('voice').selectedOptions[0].text") == f"Mine {mode}"
+    assert page.run(f"{CHOSEN}.querySelector('.voice-name').textContent") == f"Mine {mode}"
     page.run("window.events.length = 0")
     page.click("speak")
     header = page.until("window.events.find((one) => one.type === 'header')")
     assert header["voice"] == stored.id
     page.run("window.confirm = () => true")
-    page.click("delete")
+    page.run(f"{CHOSEN}.querySelector('.delete').click()")
     page.until("document.getElementById('voice-status').textContent === 'Deleted.'")
-    assert f"Mine {mode}" not in page.text("voice")
+    assert f"Mine {mode}" not in page.text("voices")
 
 
 def test_a_voice_is_cloned_from_a_file(page: Page, recording: bytes, tmp_path: Path):
@@ -182,21 +171,8 @@ def test_a_described_voice_needs_words(page: Page):
     assert not page.find("alert").is_displayed()
 
 
-def test_an_error_of_the_server_is_shown_and_the_next_text_is_spoken(page: Page):
-    page.run("document.querySelector('details').open = true")
-    page.find("cfg").send_keys("99")
-    page.fill("text", "Hello there.")
-    page.click("speak")
-    page.until("!document.getElementById('alert').hidden")
-    assert "cfg_value" in page.text("alert-text")
-    page.find("cfg").clear()
-    page.click("speak")
-    page.until_played(0.2)
-    assert not page.find("alert").is_displayed()
-
-
 def test_the_keyboard_reaches_everything(page: Page):
-    page.run("document.querySelector('details').open = true")
+    page.open("settings")
     page.find("text").click()
     page.press(*"Hello there.", "Control+Enter")
     page.until_played(0.1)
@@ -216,47 +192,6 @@ def test_the_keyboard_reaches_everything(page: Page):
     page.run("document.querySelector('[name=source]:checked').focus()")
     page.press("Left")
     page.until("!document.getElementById('source-describe').hidden")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("source", ["list", "describe", "clone"])
-def test_readers_of_screens_find_no_fault(browser: Chrome, address: str, source: str, dark: bool):
-    page = Page(browser, address, dark=dark).ready()
-    page.run("document.querySelector('details').open = true")
-    page.choose("source", source)
-    page.fill("text", SENTENCE * 4)
-    if source == "list":
-        page.click("speak")
-        page.until_played(0.5)
-        page.click("stop")
-        page.until("document.querySelector('#said .lost')")
-    browser.execute_script(AXE.read_text("utf-8"))
-    found: Any = browser.execute_async_script("axe.run().then(arguments[0])")
-    faults = [(one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]]
-    assert faults == []
-
-
-@pytest.mark.parametrize("source", ["list", "describe", "clone"])
-def test_a_narrow_screen_shows_everything(browser: Chrome, address: str, source: str):
-    page = Page(browser, address, width=360, height=740).ready()
-    page.run("document.querySelector('details').open = true")
-    page.choose("source", source)
-    if source == "clone":
-        page.choose("mode", "hifi")
-    page.fill("text", "Averyveryveryverylongwordwithoutanyplacetobreakitinthemiddleofit. " + SENTENCE)
-    page.click("speak") if source == "list" else None
-    page.until("document.querySelector('#said span')") if source == "list" else None
-    assert page.run("document.scrollingElement.scrollWidth") <= 360
-    outside = page.run(
-        "[...document.querySelectorAll('main *')].filter((one) => one.checkVisibility() && !one.matches("
-        "'.visually-hidden') && one.getBoundingClientRect().right > 360).map((one) => one.outerHTML.slice(0, 80))"
-    )
-    assert outside == []
-    small = page.run(
-        "[...document.querySelectorAll('button')].filter((one) => one.checkVisibility()"
-        " && one.getBoundingClientRect().height < 24).map((one) => one.id)"
-    )
-    assert small == []
 
 
 def test_a_server_with_keys_asks_for_one(browser: Chrome, tmp_path: Path):

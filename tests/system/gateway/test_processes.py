@@ -39,6 +39,15 @@ def is_ready(url: str) -> bool:
         return False
 
 
+def test_the_gateway_of_a_server_names_the_port_of_grpc_for_other_programs(tmp_path):
+    port = free_port()
+    with serving(tmp_path / "voices", "--http", "127.0.0.1:0", "--listen", f"127.0.0.1:{port}") as server:
+        url = gateway_of(server)
+        wait_until(lambda: is_ready(url))
+        model = httpx2.get(f"{url}/page/model.json", timeout=HANG_SECONDS, trust_env=False).json()
+    assert model["grpc"] == {"port": port, "tls": False}
+
+
 def test_a_gateway_that_is_killed_is_started_again_and_ends_with_the_server(tmp_path):
     with serving(tmp_path / "voices", "--http", "127.0.0.1:0") as server:
         url = gateway_of(server)
