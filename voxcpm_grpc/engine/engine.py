@@ -182,7 +182,7 @@ class Engine:
     def grant(self, id: str, chunks: int) -> None:
         """Add `chunks` to the credit of a request. Unknown ids are ignored."""
         if sequence := self._sequences.get(id):
-            sequence.credit += chunks
+            sequence.grant(chunks, chunks * self.scheduler.step_seconds, monotonic())
 
     def loras(self) -> tuple[LoraInfo, ...]:
         """The registered LoRA adapters, in the order of their registration."""

@@ -8,6 +8,7 @@ from itertools import chain
 
 from voxcpm_grpc.engine.places import Lora, Places
 from voxcpm_grpc.engine.sequence import Sequence
+from voxcpm_grpc.request import CREDIT_CHUNKS
 
 DRY_MARGIN = 0.5  # seconds of audio with which a stream comes before new ones, and may take slots of others
 SWAP_MARGIN = 2.0  # seconds of audio with which a stream gives its slot to one that runs dry
@@ -41,9 +42,18 @@ class Queues:
 
         It is below 0 after these have passed. A new stream has the lead of one that ran dry when it arrived.
         """
-        made = sequence.plays_until + (sequence.launched - sequence.delivered) * self.step_seconds
-        unsent = sequence.unsent
-        return max(made - self.now, unsent * self.step_seconds) if unsent else made - self.now
+        in_flight = sequence.launched - sequence.delivered
+        lead = sequence.plays_until - self.now + in_flight * self.step_seconds
+        if sequence.is_slow:  # some of the chunks may have been taken since the last report
+            lead = max(lead, (sequence.unsent - CREDIT_CHUNKS / 2) * self.step_seconds)
+        return lead
+
+    def _pace(self, sequence: Sequence) -> float:
+        """Seconds of audio that the client takes in a second, at most 1."""
+        if not sequence.is_slow:
+            return 1.0
+        taken = (sequence.launched - sequence.unsent) * self.step_seconds
+        return min(1.0, taken / max(self.step_seconds, self.now - sequence.queued_at))
 
     def _candidate(self) -> Sequence | None:
         """The next sequence to admit."""
@@ -144,14 +154,10 @@ class Queues:
 
     @property
     def _serves_another(self) -> bool:
-        """True if rounds are short enough for all listeners and one more, who then share the slots.
-
-        Clients that read slowly are no listeners: they have audio, and come back when they have read it.
-        """
+        """True if rounds are short enough for all listeners and one more, who then share the slots."""
         present = chain(self.running, self.swapped, (sequence for sequence in self.waiting if sequence.admitted))
-        audible = SWAP_MARGIN / self.step_seconds
-        listeners = sum(not (s.is_batch or s.paused) and s.unsent < audible for s in present)
-        return (listeners + 1) * self.round_seconds <= USABLE_SHARE * self.slots * self.step_seconds
+        paces = sum(self._pace(sequence) for sequence in present if not (sequence.is_batch or sequence.paused))
+        return (paces + 1) * self.round_seconds <= USABLE_SHARE * self.slots * self.step_seconds
 
     def _queue_of(self, sequence: Sequence) -> list[Sequence] | deque[Sequence]:
         return next(queue for queue in (self.running, self.swapped, self.waiting) if sequence in queue)
