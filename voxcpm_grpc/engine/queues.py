@@ -13,6 +13,7 @@ from voxcpm_grpc.request import CREDIT_CHUNKS
 DRY_MARGIN = 0.5  # seconds of audio with which a stream comes before new ones, and may take slots of others
 SWAP_MARGIN = 2.0  # seconds of audio with which a stream gives its slot to one that runs dry
 START_MARGIN = 3.0  # the same for a new stream, so that others can still give theirs when this one runs dry
+SAFE_MARGIN = 8.0  # the same for a new stream beside more listeners than the engine makes audio for
 USABLE_SHARE = 0.9  # of the time of an engine for rounds, if streams share slots; the rest is for what that costs
 
 
@@ -145,11 +146,13 @@ class Queues:
             return min(holders, key=lambda sequence: sequence.length)
         if self._lead(candidate) > DRY_MARGIN:
             return None
-        if candidate.is_new and (candidate.is_batch or not self._serves_another):
+        if candidate.is_new and candidate.is_batch:
             return None
         others = (s for s in self.running if s.prefilled and s.is_batch >= candidate.is_batch)
         victim = max((s for s in others if s.delivered == s.launched), key=self._lead, default=None)
-        least = START_MARGIN if candidate.is_new else SWAP_MARGIN
+        least = SWAP_MARGIN
+        if candidate.is_new:
+            least = START_MARGIN if self._serves_another else SAFE_MARGIN
         return victim if victim is not None and self._lead(victim) > least else None
 
     @property

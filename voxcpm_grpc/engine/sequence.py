@@ -137,7 +137,7 @@ class Sequence:
 
     @property
     def unsent(self) -> int:
-        """Chunks of which the front has not reported that its client has taken them. It reports CREDIT_CHUNKS at once."""
+        """Chunks that its client has not taken, by the last report of the front, which follows CREDIT_CHUNKS of them."""
         return self.first_credit - self.credit
 
     @property
