@@ -137,7 +137,7 @@ class Sequence:
 
     @property
     def unsent(self) -> int:
-        """Chunks that its client has not taken, by the last report of the front, which follows CREDIT_CHUNKS of them."""
+        """Chunks that its client has not taken, by the last report of the front, which covers CREDIT_CHUNKS or more."""
         return self.first_credit - self.credit
 
     @property
