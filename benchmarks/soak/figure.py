@@ -20,4 +20,5 @@ def draw(table: Mapping[str, Any], path: Path) -> None:
             [sample["calls"] for sample in samples], [sample["mib"].get(kind) for sample in samples], "o-", label=kind
         )
     frame(axis, "calls", "resident memory, MiB")
+    axis.legend(loc="center right")  # no process ends between the others
     save(figure, path)

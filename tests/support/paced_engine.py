@@ -75,8 +75,8 @@ class Reader:
         if taken and self.pace < math.inf:
             taken = min(taken, int((now - self.times[0]) * self.pace / STEP_SECONDS) + BUFFERED)
         if taken - self._granted >= CREDIT_CHUNKS:
-            self.sequence.credit += taken - self._granted
-            self._granted = taken
+            chunks, self._granted = taken - self._granted, taken
+            self.sequence.grant(chunks, chunks * STEP_SECONDS, now)
 
 
 class PacedEngine:

@@ -201,7 +201,7 @@ class Engine:
     def grant(self, id: str, chunks: int) -> None:
         """Add `chunks` to the credit of a request. Unknown ids are ignored."""
         if sequence := self._sequences.get(id):
-            sequence.credit += chunks
+            sequence.grant(chunks, chunks * self.scheduler.step_seconds, monotonic())
 
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
         """Start to encode a waveform. `step` returns its latents as CodecChunks."""

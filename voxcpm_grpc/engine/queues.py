@@ -8,10 +8,12 @@ from itertools import chain
 
 from voxcpm_grpc.engine.adapters import Adapters, Lora
 from voxcpm_grpc.engine.sequence import Sequence
+from voxcpm_grpc.request import CREDIT_CHUNKS
 
 DRY_MARGIN = 0.5  # seconds of audio with which a stream comes before new ones, and may take slots of others
 SWAP_MARGIN = 2.0  # seconds of audio with which a stream gives its slot to one that runs dry
 START_MARGIN = 3.0  # the same for a new stream, so that others can still give theirs when this one runs dry
+SAFE_MARGIN = 8.0  # the same for a new stream beside more listeners than the engine makes audio for
 USABLE_SHARE = 0.9  # of the time of an engine for rounds, if streams share slots; the rest is for what that costs
 
 
@@ -41,9 +43,18 @@ class Queues:
 
         It is below 0 after these have passed. A new stream has the lead of one that ran dry when it arrived.
         """
-        made = sequence.plays_until + (sequence.launched - sequence.delivered) * self.step_seconds
-        unsent = sequence.unsent
-        return max(made - self.now, unsent * self.step_seconds) if unsent else made - self.now
+        in_flight = sequence.launched - sequence.delivered
+        lead = sequence.plays_until - self.now + in_flight * self.step_seconds
+        if sequence.is_slow:  # some of the chunks may have been taken since the last report
+            lead = max(lead, (sequence.unsent - CREDIT_CHUNKS / 2) * self.step_seconds)
+        return lead
+
+    def _pace(self, sequence: Sequence) -> float:
+        """Seconds of audio that the client takes in a second, at most 1."""
+        if not sequence.is_slow:
+            return 1.0
+        taken = (sequence.launched - sequence.unsent) * self.step_seconds
+        return min(1.0, taken / max(self.step_seconds, self.now - sequence.queued_at))
 
     def _candidate(self) -> Sequence | None:
         """The next sequence to admit."""
@@ -146,23 +157,21 @@ class Queues:
             return min(holders, key=lambda sequence: sequence.length)
         if self._lead(candidate) > DRY_MARGIN:
             return None
-        if candidate.is_new and (candidate.is_batch or not self._serves_another):
+        if candidate.is_new and candidate.is_batch:
             return None
         others = (s for s in self.running if s.prefilled and s.is_batch >= candidate.is_batch)
         victim = max((s for s in others if s.delivered == s.launched), key=self._lead, default=None)
-        least = START_MARGIN if candidate.is_new else SWAP_MARGIN
+        least = SWAP_MARGIN
+        if candidate.is_new:
+            least = START_MARGIN if self._serves_another else SAFE_MARGIN
         return victim if victim is not None and self._lead(victim) > least else None
 
     @property
     def _serves_another(self) -> bool:
-        """True if rounds are short enough for all listeners and one more, who then share the slots.
-
-        Clients that read slowly are no listeners: they have audio, and come back when they have read it.
-        """
+        """True if rounds are short enough for all listeners and one more, who then share the slots."""
         present = chain(self.running, self.swapped, (sequence for sequence in self.waiting if sequence.admitted))
-        audible = SWAP_MARGIN / self.step_seconds
-        listeners = sum(not (s.is_batch or s.paused) and s.unsent < audible for s in present)
-        return (listeners + 1) * self.round_seconds <= USABLE_SHARE * self.slots * self.step_seconds
+        paces = sum(self._pace(sequence) for sequence in present if not (sequence.is_batch or sequence.paused))
+        return (paces + 1) * self.round_seconds <= USABLE_SHARE * self.slots * self.step_seconds
 
     def _queue_of(self, sequence: Sequence) -> list[Sequence] | deque[Sequence]:
         return next(queue for queue in (self.running, self.swapped, self.waiting) if sequence in queue)

@@ -141,10 +141,7 @@ class Scheduler(Queues):
         prefilled = (chunk.sequence for chunk in batch.chunks)
         batch.steps.extend(sequence for sequence in prefilled if sequence.prefilled and sequence.can_step)
         for sequence in batch.steps:
-            sequence.stepped_at = now
-            sequence.launched += 1
-            sequence.filled += 1
-            sequence.credit -= 1
+            sequence.launch(now)
         self._stepped = len(batch.steps)
         return batch
 

@@ -47,6 +47,7 @@ class Sequence:
     stepped_at: float = 0.0  # when its last step was launched
     ended: bool = False
     is_batch: bool = field(init=False)
+    is_slow: bool = False  # its client does not take the audio as it is made
     first_credit: int = field(init=False)
     plays_until: float = field(init=False)  # when a listener who plays audio at once has played all of the stream
 
@@ -58,6 +59,24 @@ class Sequence:
     def on_audio(self, seconds: float, now: float) -> None:
         """A listener gets audio of this length."""
         self.plays_until = max(self.plays_until, now) + seconds
+
+    def launch(self, now: float) -> None:
+        """Count a step that is launched."""
+        self.stepped_at = now
+        self.launched += 1
+        self.filled += 1
+        self.credit -= 1
+        self.is_slow = self.is_slow or self.unsent > 2 * CREDIT_CHUNKS
+
+    def grant(self, chunks: int, seconds: float, now: float) -> None:
+        """Add the credit of chunks that its client has taken, with so many seconds of audio.
+
+        A slow client plays them from now on.
+        """
+        if self.is_slow:
+            self.plays_until = max(self.plays_until, now + seconds)
+        self.credit += chunks
+        self.is_slow = self.is_slow and self.unsent >= CREDIT_CHUNKS
 
     def deliver(self, samples: np.ndarray, *, stop: bool) -> FinishReason | None:
         """Count a step whose audio has reached the host. Returns why the speech ends with it, if it does."""
@@ -123,9 +142,8 @@ class Sequence:
 
     @property
     def unsent(self) -> int:
-        """Chunks that its client has not taken; 0 if they are so few that the front may not have reported them."""
-        unsent = self.first_credit - self.credit
-        return unsent if unsent > 2 * CREDIT_CHUNKS else 0
+        """Chunks that its client has not taken, by the last report of the front, which covers CREDIT_CHUNKS or more."""
+        return self.first_credit - self.credit
 
     @property
     def can_step(self) -> bool:
