@@ -183,6 +183,17 @@ async def test_a_session_that_nothing_reads_takes_no_endless_text(server, monkey
             await session.send_text(BOOK)
 
 
+async def test_an_interrupt_drops_the_rest_of_a_text_of_several_messages(server):
+    server.hold.clear()
+    async with AsyncClient(server.target, timeout=HANG_SECONDS) as client, client.session() as session:
+        sending = asyncio.create_task(session.send_text(BOOK))
+        await until(lambda: full(session._window))
+        await session.interrupt()
+        await sending  # without room for the rest of it
+        assert session._window.waiting == 0
+        server.hold.set()
+
+
 def test_a_session_with_a_reader_takes_text_of_any_length(server):
     with Client(server.target, timeout=HANG_SECONDS) as client, client.session() as session:
 

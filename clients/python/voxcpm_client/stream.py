@@ -267,15 +267,17 @@ class AsyncSession(AsyncStream):
     """
 
     async def send_text(self, text: str) -> None:
-        """Append text to the open turn.
+        """Append text to the open turn. An interrupt drops what the server has not taken of it yet.
 
         Args:
             text: Any part of the text, of any length. It is split into messages as needed.
         """
         check_string(text, "text")
         self._connection.check()
+        interrupts = self._window.interrupts
         for piece in parts(text):
-            await self._send(piece)
+            if interrupts == self._window.interrupts:
+                await self._send(piece)
 
     async def flush(self, *, end_turn: bool = False, tag: str = "") -> None:
         """Have all text sent so far spoken now. A chunk with `flushed` follows when all its audio has been sent.

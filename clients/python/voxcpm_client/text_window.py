@@ -32,7 +32,7 @@ class TextWindow:
         self._turns: dict[int, int] = {}  # starts of turns in the stream
         self._opened = 0
         self._is_open = False
-        self._interrupts = 0
+        self.interrupts = 0  # so far
         self._moved = asyncio.Event()
         self._order = asyncio.Lock()  # one long text after the other
         self._closed = False
@@ -52,9 +52,9 @@ class TextWindow:
 
         Raises Cancelled after `close`, and InvalidArgument if nothing reads the stream, which would never make room.
         """
-        interrupts = self._interrupts
+        interrupts = self.interrupts
         async with self._order:
-            while text and interrupts == self._interrupts:
+            while text and interrupts == self.interrupts:
                 cut = _cut(text, await self._room(min(len(text), LEAST_PART), interrupts, ask_limit))
                 part, text = text[:cut], text[cut:]
                 if part:
@@ -74,7 +74,7 @@ class TextWindow:
 
     def interrupt(self) -> None:
         """All text is dropped, on the server and here."""
-        self._interrupts += 1
+        self.interrupts += 1
         self._spoken = self._sent
         self._blocks.clear()
         self.end_turn()
@@ -99,7 +99,7 @@ class TextWindow:
 
     async def _room(self, least: int, interrupts: int, ask_limit: Callable[[], Awaitable[int]]) -> int:
         """Characters that may be sent now, at least `least`; 0 after an interrupt."""
-        while interrupts == self._interrupts:
+        while interrupts == self.interrupts:
             if self._closed:
                 raise Cancelled("the stream takes no more text: it was finished or closed")
             room = (self._limit or FREE_CHARS) - self.waiting

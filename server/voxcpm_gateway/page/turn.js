@@ -50,7 +50,7 @@ export class Turn {
 
   /** The last words of the text before a place in it. */
   wordsBefore(end) {
-    return this.slice(0, end).trim().split(/\s+/).slice(-6).join(" ");
+    return this.slice(Math.max(0, end - 100), end).trim().split(/\s+/).slice(-6).join(" ");
   }
 
   /**
