@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +34,8 @@ def serve(settings: Settings) -> None:
     Prints one line to stdout when the server is ready. Raises StartupError with one line for the operator.
     """
     logs.set_up(settings.log)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))  # until `Signals`; ends also the process that counts GPUs
     settings = _chosen(settings)
     if fault := exposure(settings):
         log.warning("%s", fault)

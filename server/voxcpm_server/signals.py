@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import kill_tree
 
-ABORT_SECONDS = 0.5  # for a start to end what it has begun
+ABORT_SECONDS = 0.3  # for a start to end what it has begun
 
 
 class Signals:

@@ -17,7 +17,13 @@ from support.checkpoints import TINY
 from support.waiting import HANG_SECONDS, wait_until
 
 COMMAND = (sys.executable, "-m", "voxcpm_client", "serve", "--model", str(TINY), "--drain-delay-seconds", "0")
-LISTEN = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics.listen", "127.0.0.1:0")
+COUNTING = (  # a server that never knows the number of its GPUs
+    *(sys.executable, "-c"),
+    "import subprocess, sys, voxcpm_server.main as main; from voxcpm_grpc.settings.sources import load; "
+    "wait = [sys.executable, '-c', 'import time; print(\"counting\", flush=True); time.sleep(1000)']; "
+    "main.visible_gpus = lambda: subprocess.run(wait).returncode; main.serve(load(sys.argv[1:]))",
+)
+LISTEN = ("--listen", "127.0.0.1:0", "--http.listen", "127.0.0.1:0", "--metrics.listen", "127.0.0.1:0")
 END_SECONDS = 10.0  # it takes 1 s at most on a quiet host
 FAULTS = re.compile(r" ERROR |Traceback|Exception ignored|never retrieved|never awaited")
 
@@ -54,9 +60,15 @@ def test_a_signal_ends_a_start_that_waits_for_a_file(tmp_path):
     ends_in_silence(tmp_path / "log", ("--text.lexicon", str(lexicon)), is_read, [signal.SIGTERM])
 
 
-def ends_in_silence(log: Path, flags, has_come: Callable[[], object], signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_process_that_counts_gpus(tmp_path, number):
+    log = tmp_path / "log"
+    ends_in_silence(log, (), lambda: "counting" in log.read_text(), [number], (*COUNTING, *COMMAND[4:]))
+
+
+def ends_in_silence(log: Path, flags, has_come: Callable[[], object], signals, command=COMMAND) -> None:
     """Start a server, send it signals when a moment has come, and check that nothing is left of it soon."""
-    command = [*COMMAND, *LISTEN, *flags, "--voices.url", str(log.parent / "voices")]
+    command = [*command, *LISTEN, *flags, "--voices.url", str(log.parent / "voices")]
     with log.open("w") as output:
         server = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         try:

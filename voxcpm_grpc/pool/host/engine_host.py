@@ -46,7 +46,7 @@ FRONT_START_SECONDS = 120.0
 # The event loop of a front sends its heartbeats, and one large call can block it. An engine has a thread for them. A
 # front that is restarted without need costs all its streams; one that is restarted late costs a pause.
 FRONT_SILENCE_SECONDS = 5.0
-UNWIND_SECONDS = 0.25  # of a front that starts, until it has ended its children
+UNWIND_SECONDS = 0.2  # of a front that starts, until it has ended its children
 CUT_OFF_SECONDS = 5.0  # for a front to tell its callers that it ends at once
 LEAVE_SECONDS = 20.0  # from the end of a front's drain to the end of its process, with that of its HTTP gateway
 FrontMain = Callable[..., None]
