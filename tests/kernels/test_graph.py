@@ -58,3 +58,16 @@ def test_a_pool_may_become_garbage_during_another_capture(pool):
     graph = Graph(call, pool)
     gc.collect()
     assert not old and (graph.replay() == 10_001).all()
+
+
+def test_a_pool_may_have_become_garbage_before_a_capture(pool):
+    x, thresholds = torch.ones(1000, device=DEVICE), gc.get_threshold()
+    cycle: list[object] = [Graph(lambda: x * 5, GraphPool(Priority.SPARE, DEVICE))]
+    cycle.append(cycle)
+    gc.set_threshold(1)  # every new object may start the garbage collector
+    try:
+        del cycle
+        graph = Graph(lambda: x + 1, pool)
+    finally:
+        gc.set_threshold(*thresholds)
+    assert (graph.replay() == 2).all()

@@ -70,7 +70,7 @@ class Graph(Generic[T]):
         # The relaxed mode allows the call to load kernels that were not used before.
         handle, mode = pool.stream.cuda_stream, runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
         placed = torch.cuda.stream(pool.stream), torch.cuda.use_mem_pool(pool.memory), captured_with(pool.arrivals)
-        with placed[0], placed[1], placed[2], _no_garbage_collected():
+        with _no_garbage_collected(), placed[0], placed[1], placed[2]:
             checked(runtime.cudaStreamBeginCapture(handle, mode))
             try:
                 self.output: T = call()
@@ -91,7 +91,7 @@ class Graph(Generic[T]):
 
 @contextmanager
 def _no_garbage_collected() -> Iterator[None]:
-    """Prevents the collection of an unused pool during a capture: PyTorch aborts when its memory is freed then."""
+    """Prevents the collection of an unused pool while another one is in use: PyTorch aborts when it is freed then."""
     enabled = gc.isenabled()
     gc.disable()
     try:
