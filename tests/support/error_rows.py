@@ -65,7 +65,7 @@ ELSEWHERE: Mapping[str, str] = {
     "has the SHA-256": "server/lora/test_registration.py::test_errors_of_a_registration_name_the_field",
     "is not allowed": "server/lora/test_registration.py::test_errors_of_a_registration_name_the_field",
     "keeps no memory for LoRA adapters": "engine/test_adapters.py::test_an_engine_without",
-    "no engine has the LoRA adapter": "pool/test_adapters.py::test_requests_avoid_an_engine_that_cannot_read",
+    "no engine has the LoRA adapter": "pool/test_adapters.py::test_requests_go_to_another_engine",
     "cannot be fetched": "server/lora/test_lora_downloads.py::test_faults_of_a_store_are_told_apart",
     "which normalise text": "server/test_normalize.py::test_without_the_packages_normalize_is_refused",
     "that normalises text was stopped": "system/normalize/test_normalizer.py::test_a_process_that_is_killed",
