@@ -16,6 +16,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from support.waiting import HANG_SECONDS, wait_until
 
+SAVED = (".wav", ".mp3", ".flac", ".opus")
 FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>{folder}</dir><cachedir>{cache}</cachedir>
 <alias><family>system-ui</family><prefer><family>Inter</family></prefer></alias></fontconfig>"""
@@ -159,6 +160,20 @@ class Page:
             for one in held:
                 chain.key_up(one)
             chain.perform()
+
+    def download(self, folder: Path) -> Path:
+        """Press Download, and wait for the file, which is the only one in the folder."""
+        self.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+        self.click("download")
+
+        def written() -> list[Path]:
+            """Chromium writes into a file of another name, and renames it."""
+            return [one for one in folder.iterdir() if one.suffix in SAVED and one.stat().st_size]
+
+        wait_until(lambda: written() or self.find("alert").is_displayed())
+        assert self.text("alert-text") == ""
+        [found] = written()
+        return found
 
     @property
     def report(self) -> dict[str, Any]:

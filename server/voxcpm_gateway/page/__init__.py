@@ -104,7 +104,8 @@ def _grpc(config: GatewayConfig) -> dict[str, Any] | None:
     """The port of the gRPC server on the host of this gateway; None if it is on another host, which stays unnamed."""
     if config.grpc_port:
         return {"port": config.grpc_port, "tls": config.grpc_tls}
-    target = parse(config.server.target)
+    server = config.server
+    target = parse(server.target)
     if not (target.is_loopback and target.port):
         return None
-    return {"port": target.port, "tls": config.server.tls}
+    return {"port": target.port, "tls": any((server.tls, server.ca, server.cert))}

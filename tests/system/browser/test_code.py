@@ -14,7 +14,7 @@ from selenium.webdriver import Chrome
 from support.chromium import Page
 from support.servers import serving
 from support.threaded_gateways import gateway
-from support.waiting import HANG_SECONDS, wait_until
+from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.audio import decode, wav
 from voxcpm_server.auth.keys import create
@@ -58,15 +58,6 @@ def samples(file: Path) -> np.ndarray:
     return decode(file.read_bytes(), target_rate=16000, max_seconds=600, max_bytes=1 << 30).waveform
 
 
-def saved(page: Page, folder: Path) -> np.ndarray:
-    """What the page has spoken."""
-    page.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
-    page.click("download")
-    wait_until(lambda: list(folder.glob("*.wav")))
-    [file] = folder.glob("*.wav")
-    return samples(file)
-
-
 @pytest.fixture
 def spoken(browser: Chrome, demo_address: str, tmp_path: Path) -> tuple[Page, np.ndarray]:
     """The page over the bundled voice after it has spoken a text with settings, and its audio."""
@@ -88,7 +79,7 @@ def spoken(browser: Chrome, demo_address: str, tmp_path: Path) -> tuple[Page, np
     page.fill("text", TEXT)
     page.click("speak")
     page.until(f"{STATUS} === 'Done.'")
-    return page, saved(page, tmp_path)
+    return page, samples(page.download(tmp_path))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -141,7 +132,7 @@ def test_a_program_takes_the_voice_of_the_page(
     page.click("speak")
     page.until("window.voxcpm.conversation.take?.seconds > 0 && !document.getElementById('download').disabled")
     (tmp_path / "page").mkdir()
-    heard = saved(page, tmp_path / "page")
+    heard = samples(page.download(tmp_path / "page"))
     found = samples(run(program(page, name), name, tmp_path))
     assert len(found) == len(heard)
     assert np.allclose(found, heard, atol=2 / 32768)
