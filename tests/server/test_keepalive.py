@@ -77,9 +77,9 @@ async def test_the_streams_of_a_vanished_peer_are_freed(serve_front, fake, speak
 
 
 def test_a_vanished_peer_is_noticed_within_half_a_minute_by_default():
-    by_default = dict(options(Settings()))
+    by_default = dict(options(Settings(), shared=False))
     assert by_default["grpc.keepalive_time_ms"] + by_default["grpc.http2.ping_timeout_ms"] <= 30_000
 
 
 async def test_a_client_may_send_pings_every_ten_seconds():
-    assert dict(options(Settings()))["grpc.http2.min_ping_interval_without_data_ms"] < 10_000
+    assert dict(options(Settings(), shared=False))["grpc.http2.min_ping_interval_without_data_ms"] < 10_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from support.grpc_types import EOF
+from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -84,14 +86,20 @@ async def test_the_silence_before_a_turn_is_left_out_and_all_samples_after_it_ar
     assert heard[-1].summary.generated_steps == whole[-1].summary.generated_steps
 
 
-async def test_the_first_message_begins_10_ms_before_the_first_sound(quiet):
-    chunks = await quiet.generate(config(), FIRST)
-    first = next(chunk for chunk in chunks if chunk.audio)
+async def test_the_first_message_begins_10_ms_before_the_first_sound_and_waits_for_no_more(quiet):
+    quiet.pool.hold_after = SILENCE // STEP + 1  # the last of these steps has the first sound
+    call = quiet.stub.Generate(iter([pb.GenerateRequest(config=config()), pb.GenerateRequest(text=FIRST)]))
+    async with asyncio.timeout(HANG_SECONDS):
+        while not (first := await call.read()).audio:
+            pass
+        quiet.pool.release()
+        while await call.read() is not EOF:
+            pass
     assert first.segment_events[0].kind == STARTED and first.segment_events[0].at_samples == 0
     samples = np.frombuffer(first.audio, "<f4")
     np.testing.assert_array_equal(samples[:KEPT], QUIET[-KEPT:])
     assert abs(samples[KEPT : KEPT + 240]).max() > 0.1
-    assert first.sample_count == KEPT + STEP // 2, "the message with the first sound waits for more"
+    assert first.sample_count == KEPT + STEP // 2
 
 
 @pytest.mark.parametrize("rate", [8000, 22050, 44100])

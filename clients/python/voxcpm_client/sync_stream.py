@@ -95,7 +95,7 @@ class Session(Stream):
         self._session = session
 
     def send_text(self, text: str) -> None:
-        """Append text to the open turn.
+        """Append text to the open turn. An interrupt drops what the server has not taken of it yet.
 
         Args:
             text: Any part of the text, of any length. It is split into messages as needed.
