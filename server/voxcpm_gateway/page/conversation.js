@@ -96,6 +96,11 @@ export class Conversation extends EventTarget {
     return (this.take?.seconds ?? 0) + characters * this.characterSeconds;
   }
 
+  /** The text that was not spoken because the stream failed. */
+  get rest() {
+    return this.turns.map((turn) => turn.rest).filter(Boolean).join(" ");
+  }
+
   /** Open a stream with the options of now, unless one of the same options is open. */
   async connect() {
     await this.stopping;
@@ -119,7 +124,8 @@ export class Conversation extends EventTarget {
 
   /** Send text. The order of calls is that of the text. */
   say(text, { endTurn = false, flush = endTurn } = {}) {
-    this.sending = (this.sending ?? Promise.resolve()).then(async () => {
+    const before = (this.sending ?? Promise.resolve()).catch(() => {}); // a text that failed stops no other
+    this.sending = before.then(async () => {
       await this.connect();
       if (text) {
         if (!this.openTurn) this.open();

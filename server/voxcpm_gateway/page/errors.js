@@ -101,7 +101,7 @@ export function asNote({ message }) {
   return asSentence(message.replace(LANGUAGES, (tags) => tags.replaceAll(/[a-z]{2,3}(-\w+)*(?=,|$| and)/g, (tag) => names.of(tag))));
 }
 
-/** What to do about a microphone that the browser does not give. */
+/** The reason why the browser gives no microphone, with the remedy. */
 export function microphoneFault(error) {
   switch (error.name) {
     case "NotAllowedError":

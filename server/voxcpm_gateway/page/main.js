@@ -232,10 +232,10 @@ $("code").addEventListener("click", () => {
 conversation.addEventListener("warning", ({ detail }) => note(asNote(detail)));
 conversation.addEventListener("failure", ({ detail }) => {
   fail(detail);
-  const unfinished = conversation.history.at(-1);
-  if (!unfinished?.rest) return;
+  const { rest } = conversation;
+  if (!rest) return;
   typing.skip();
-  note("A part of the text was not spoken.", { label: "Speak the rest", run: () => speakText(unfinished.rest, { endTurn: true }) });
+  note("A part of the text was not spoken.", { label: "Speak the rest", run: () => speakText(rest, { endTurn: true }) });
 });
 
 let lastState = null;

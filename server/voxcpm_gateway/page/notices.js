@@ -1,4 +1,4 @@
-/** What the page tells its visitor: the state, an error with what to do, and notes about the text. */
+/** Messages for the visitor: the state of the speech, an error with its remedy, and notes about the text. */
 
 import { explain } from "./errors.js";
 

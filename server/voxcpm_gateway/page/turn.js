@@ -1,4 +1,4 @@
-/** A turn: the text that was sent up to the end of a turn, its segments, and what became of both. */
+/** A turn: its text, its segments, and what became of both. */
 
 export class Turn {
   /**
