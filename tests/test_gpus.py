@@ -15,7 +15,7 @@ NEEDS_COMPILER = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C co
 
 
 def counted(folder: Path, cuda: str | None, driver: str) -> str:
-    """What a process counts with a PyTorch of this CUDA, and a driver of this C code."""
+    """The count of a process with a PyTorch of this CUDA, and a driver of this C code."""
     torch = folder / "torch"
     torch.mkdir()
     (torch / "__init__.py").write_text("raise AssertionError('PyTorch is imported')")

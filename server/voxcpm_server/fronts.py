@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -74,8 +73,7 @@ async def running_fronts(
         host = EngineHost(engines, settings.supervision, loras=loras, standby=standby)
         with _metrics(settings, host) as metrics, _http_metrics(settings) as http_metrics:
             fronts = {
-                f"front {number}": partial(
-                    _run_front,
+                f"front {number}": ServeFront(
                     settings=one.model_copy(update={"metrics": metrics}),
                     directories=tuple(found),
                     replicas=tuple(map(tuple, engines)),
@@ -122,52 +120,48 @@ def _http_metrics(settings: Settings) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def _run_front(
-    addresses: Addresses,
-    restarted: bool,
-    settings: Settings,
-    directories: tuple[Path | None, ...],
-    replicas: tuple[tuple[str, ...], ...],
-    http_metrics: Path | None,
-) -> None:
-    """The main function of a front's process: serve with the host's engines until the host stops this front."""
-    set_up(settings.log)
-    with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_front(addresses, restarted, settings, directories, replicas, http_metrics))
+@dataclass(frozen=True, slots=True)
+class ServeFront:
+    """The main function of a front's process: serve with the host's engines until the host stops this front.
 
+    directories, replicas: of each model, its checkpoint and the names of its engines
+    http_metrics: folder for the metrics of the gateways of all fronts
+    """
 
-async def _serve_front(
-    addresses: Addresses,
-    restarted: bool,
-    settings: Settings,
-    directories: tuple[Path | None, ...],
-    replicas: tuple[tuple[str, ...], ...],
-    http_metrics: Path | None,
-) -> None:
-    async with connected_to_host(addresses) as host:
-        main = asyncio.current_task()
-        assert main is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
-        try:
-            pools = [AttachedPool(host, names) for names in replicas]
-            server = running_server(
-                settings,
-                directories=directories,
-                pools=pools,
-                fronts=host.questions,
-                restarted=restarted,
-                http_metrics=http_metrics,
-            )
-            async with server as running:
-                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)
-                host.cut_off = main.cancel
-                host.send_ready(running.pool.info)
-                await host.stopped.wait()
-                if not host.skip_delay:
-                    await running.withdraw()
-        except StartupError as error:
-            host.send_start_failed(str(error))
-            sys.exit(1)
+    settings: Settings
+    directories: tuple[Path | None, ...]
+    replicas: tuple[tuple[str, ...], ...]
+    http_metrics: Path | None
+
+    def __call__(self, addresses: Addresses, *, restarted: bool) -> None:
+        set_up(self.settings.log)
+        with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(self._serve(addresses, restarted))
+
+    async def _serve(self, addresses: Addresses, restarted: bool) -> None:
+        async with connected_to_host(addresses) as host:
+            main = asyncio.current_task()
+            assert main is not None
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
+            try:
+                server = running_server(
+                    self.settings,
+                    directories=self.directories,
+                    pools=[AttachedPool(host, names) for names in self.replicas],
+                    fronts=host.questions,
+                    restarted=restarted,
+                    http_metrics=self.http_metrics,
+                )
+                async with server as running:
+                    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)
+                    host.cut_off = main.cancel
+                    host.send_ready(running.pool.info)
+                    await host.stopped.wait()
+                    if not host.skip_delay:
+                        await running.withdraw()
+            except StartupError as error:
+                host.send_start_failed(str(error))
+                sys.exit(1)
 
 
 @contextmanager

@@ -189,7 +189,7 @@ class FrontAnswers(_Message, frozen=True):
 
 
 class FromFront(_Message, frozen=True):
-    """What another front has sent to all in a ToFronts."""
+    """The body that another front has sent to all in a ToFronts."""
 
     topic: str
     body: bytes

@@ -33,7 +33,7 @@ REMEDIES: Mapping[str, str] = {
     "http.timeout_seconds": "leave it out; a call of the gateway takes 600 s at most. `voxcpm-grpc gateway --timeout` "
     "serves HTTP with another limit",
 }
-"""What to do instead, by key."""
+"""The remedy for each setting, by its key."""
 
 
 def deprecations(settings: BaseModel) -> Iterator[str]:

@@ -27,7 +27,7 @@ def looked_at(page: Page, name: str) -> None:
 
 
 def faults(page: Page) -> list[Any]:
-    """What axe-core finds."""
+    """The violations that axe-core finds."""
     page.driver.execute_script(AXE.read_text("utf-8"))
     found: Any = page.driver.execute_async_script("axe.run().then(arguments[0])")
     return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]]

@@ -1,4 +1,4 @@
-"""What several fronts of a server offer as one: metrics, statistics, keys, certificates, and limits."""
+"""Several fronts of a server act as one: metrics, statistics, keys, certificates, and limits."""
 
 from __future__ import annotations
 
