@@ -22,6 +22,7 @@ from support.fake_engine import (
     FakeEngine,
     LoadForever,
     MakeFake,
+    TerminateInThread,
     carries,
     die_early,
     refuse_to_start,
@@ -264,6 +265,15 @@ async def test_terminate_ends_the_engine_and_interrupt_does_not(caplog):
         os.kill(pid_of(handle), signal.SIGINT)
         assert await finishes_a_request(handle)
         os.kill(pid_of(handle), signal.SIGTERM)
+        assert [report async for report in reports_of(handle)] == []
+        assert "ended with status 0" in caplog.text
+
+
+async def test_an_idle_engine_ends_when_another_of_its_threads_receives_the_signal(tmp_path, caplog):
+    terminate = tmp_path / "terminate"
+    async with started(MakeFake(before=TerminateInThread(terminate))) as handle:
+        assert await finishes_a_request(handle)
+        terminate.touch()
         assert [report async for report in reports_of(handle)] == []
         assert "ended with status 0" in caplog.text
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from support.waiting import NEVER_SECONDS
+from support.waiting import NEVER_SECONDS, wait_until
 
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.adapters import Adapters, Lora
@@ -318,6 +320,20 @@ class NotePid:
 
     def __call__(self) -> None:
         (self.folder / str(os.getpid())).touch()
+
+
+@dataclass(frozen=True)
+class TerminateInThread:
+    """Starts a thread that sends itself a SIGTERM as soon as the file exists."""
+
+    file: Path
+
+    def __call__(self) -> None:
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        wait_until(self.file.exists)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
 
 @dataclass(frozen=True)

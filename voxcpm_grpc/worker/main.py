@@ -77,7 +77,7 @@ def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log: LogOp
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a start: threads that compile would be waited for
     with zmq.Context() as context, Connections(context, addresses.messages) as connections:
         timer = StepTimer()
-        with sending_heartbeats(timer, context, addresses.heartbeats):
+        with connections.woken_by_signals(), sending_heartbeats(timer, context, addresses.heartbeats):
             with progress.reported_to(progress.paced(lambda step: connections.send(OWNER, [Starting(step)]))):
                 engine, report = start_engine(make_engine, timer)
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -126,6 +126,18 @@ class Connections:
         """End the wait of `inbox`, now or the next time. For other threads."""
         with contextlib.suppress(OSError):  # the connections are closed, or enough wakes are pending
             self._wakes.send(b"\0")
+
+    @contextlib.contextmanager
+    def woken_by_signals(self) -> Iterator[None]:
+        """End a wait of `inbox` at a signal in this block. For the main thread.
+
+        Without this, a signal just before the wait, or one that another thread receives, would not end it.
+        """
+        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(-1)
 
     def attach(self, front: str, address: str) -> None:
         """Connect to a front."""

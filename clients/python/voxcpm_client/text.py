@@ -80,7 +80,11 @@ async def _from_thread(items: Iterable[str | Pause]) -> AsyncIterator[str | Paus
     abandoned = threading.Event()
 
     def put(item: str | Pause, error: BaseException | None = None) -> None:
-        asyncio.run_coroutine_threadsafe(queue.put((item, error)), loop).result()
+        waiting = queue.put((item, error))
+        try:
+            asyncio.run_coroutine_threadsafe(waiting, loop).result()
+        finally:
+            waiting.close()  # a closed event loop has not begun it, and Python would warn
 
     def read() -> None:
         try:
