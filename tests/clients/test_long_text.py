@@ -9,7 +9,7 @@ import pytest
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_client import AsyncClient, Cancelled, Client, InvalidArgument, text_window
-from voxcpm_client.text_window import FREE_CHARS, LEAST_PART, UNLIMITED, TextWindow
+from voxcpm_client.text_window import FREE_CHARS, LEAST_PART, NO_LIMIT, TextWindow
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 LIMIT = 20_000
@@ -134,7 +134,7 @@ async def test_the_end_of_the_stream_ends_the_wait(sender):
 
 
 async def test_a_server_without_a_limit_gets_all_at_once():
-    sender = Sender(UNLIMITED)
+    sender = Sender(NO_LIMIT)
     await sender.send(BOOK)
     assert sender.sent == len(BOOK)
 

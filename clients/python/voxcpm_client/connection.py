@@ -20,7 +20,7 @@ from voxcpm_client.errors import SpeechError, Unavailable, UnusableClient, from_
 from voxcpm_client.retry import Attempts
 from voxcpm_client.security import Security, checked, lower_case
 from voxcpm_client.target import parse
-from voxcpm_client.text_window import BLOCK_CHARS, UNLIMITED
+from voxcpm_client.text_window import BLOCK_CHARS, NO_LIMIT
 from voxcpm_client.tracing import Metadata, with_trace
 from voxcpm_grpc.credentials import CHANNEL_OPTIONS
 from voxcpm_grpc.proxies import DIRECT, Proxy, proxy_of
@@ -264,7 +264,7 @@ class Connection:
             return DEFAULT_TEXT_LIMIT
         limit: int = info.limits.max_buffered_text_chars or DEFAULT_TEXT_LIMIT
         if limit < 2 * info.limits.max_segment_chars + LEAST_TEXT_LIMIT:
-            limit = UNLIMITED
+            limit = NO_LIMIT
         self._server.text_limit = limit
         return limit
 

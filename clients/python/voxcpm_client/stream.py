@@ -21,7 +21,7 @@ from voxcpm_client.results import Chunk, Header, Speech, SpeechWarning, Summary
 from voxcpm_client.retry import Attempts
 from voxcpm_client.status import CallStatus
 from voxcpm_client.text import Pause, Text, parts, pieces
-from voxcpm_client.text_window import UNLIMITED, TextWindow
+from voxcpm_client.text_window import NO_LIMIT, TextWindow
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 LIMIT_SECONDS = 30.0  # for the question for the limit of text
@@ -234,7 +234,7 @@ class AsyncStream:
 
     async def _text_limit(self) -> int:
         if self._by_flush:
-            return UNLIMITED
+            return NO_LIMIT
         remaining = self._timeout if self._attempts is None else self._attempts.remaining()
         seconds = LIMIT_SECONDS if remaining is None else min(LIMIT_SECONDS, remaining)
         return await self._connection.text_limit(self._connection.attempts(seconds))

@@ -12,7 +12,7 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 FREE_CHARS = 400  # text that any server takes, sent before its limit is known
 LEAST_PART = 64  # less room than that is not used, unless the text is shorter
 BLOCK_CHARS = 1024
-UNLIMITED = 1 << 62
+NO_LIMIT = 1 << 62
 UNREAD_SECONDS = 10.0  # then a session that nothing reads is taken for a mistake
 
 
