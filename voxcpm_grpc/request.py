@@ -10,8 +10,8 @@ import numpy as np
 
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 
-CREDIT_CHUNKS = 6
-"""A front reports that chunks were sent when there are so many, at the latest: about a second of speech."""
+RISE_CHUNKS = 6
+"""The limit of a request rises when a front has sent so many chunks, at the latest: about a second of speech."""
 MAX_SEED = 2**63 - 1
 MAX_DRAWN_SEED = 2**53 - 1
 """The largest seed that a server draws, which clients read exactly whose numbers are doubles, as in JavaScript."""
@@ -224,7 +224,7 @@ class Stats:
 
     running: int = 0
     waiting: int = 0
-    swapped: int = 0  # streams that have given their slot up, and wait for credit or for a slot
+    swapped: int = 0  # streams that have given their slot up, and wait for a higher limit or for a slot
     slots_used: int = 0
     slots_total: int = 0
     pages_used: int = 0

@@ -41,7 +41,7 @@ from benchmarks.measuring.flags import add_output_flags, command_parser, integer
 from benchmarks.serving.clients import HEAD_START, ClientProcesses, default_processes
 from benchmarks.serving.requests import RequestShape, UserRequests, closed_loop
 from voxcpm_grpc.pool.engine_call import WAIT_SECONDS, EngineCall
-from voxcpm_grpc.pool.engine_pool import LEAD_CHUNKS, EnginePool
+from voxcpm_grpc.pool.engine_pool import WINDOW_CHUNKS, EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.request import Event, Request
 from voxcpm_grpc.settings.limits import LimitSettings
@@ -71,16 +71,16 @@ class RecordingPool(EnginePool):
         self,
         request: Request,
         *,
-        lead_chunks: int = LEAD_CHUNKS,
-        grant_on_read: bool = True,
+        window: int = WINDOW_CHUNKS,
+        first_limit: int | None = None,
         seconds_left: float | None = None,
         max_wait: float = WAIT_SECONDS,
     ) -> EngineCall[Event]:
         self.called[request.sampling.seed] = time.perf_counter()
         return super().generate(
             request,
-            lead_chunks=lead_chunks,
-            grant_on_read=grant_on_read,
+            window=window,
+            first_limit=first_limit,
             seconds_left=seconds_left,
             max_wait=max_wait,
         )

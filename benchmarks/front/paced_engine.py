@@ -50,14 +50,18 @@ CHARACTERS_A_SECOND = 15  # of the speech of a text, within the steps that the r
 @dataclass(slots=True)
 class _Stream:
     request: Request
-    credit: int
+    limit: int
     steps: int  # chunks of the whole speech
     made: int = -1  # chunks; -1 before admission
+
+    @property
+    def paused(self) -> bool:
+        return self.made >= self.limit
 
 
 @dataclass(slots=True)
 class PacedEngine:
-    """An `EngineLike` that makes a chunk for every stream with credit, all in one step, every `step_seconds`."""
+    """An `EngineLike` that makes a chunk for every stream below its limit, all in one step, every `step_seconds`."""
 
     step_seconds: float
     info: ModelInfo = INFO
@@ -67,7 +71,7 @@ class PacedEngine:
 
     @property
     def busy(self) -> bool:
-        return any(stream.credit > 0 for stream in self._streams.values())
+        return any(not stream.paused for stream in self._streams.values())
 
     def warm_up(self) -> float:
         return self.step_seconds
@@ -75,14 +79,17 @@ class PacedEngine:
     def check(self, request: Request) -> None:
         """Every request fits."""
 
-    def add(self, request: Request, credit: int) -> None:
+    def add(self, request: Request, limit: int) -> None:
         step_seconds = self.info.samples_per_step / self.info.output_sample_rate
         steps = max(request.sampling.min_steps, math.ceil(len(request.text) / CHARACTERS_A_SECOND / step_seconds))
-        self._streams[request.id] = _Stream(request, credit, min(steps, request.sampling.max_steps or steps))
+        self._streams[request.id] = _Stream(request, limit, min(steps, request.sampling.max_steps or steps))
 
-    def grant(self, id: str, chunks: int) -> None:
+    def allow(self, id: str, limit: int) -> None:
         if stream := self._streams.get(id):
-            stream.credit += chunks
+            stream.limit = max(stream.limit, limit)
+
+    def paused(self, id: str) -> bool:
+        return id in self._streams and self._streams[id].paused
 
     def cancel(self, id: str) -> None:
         self._streams.pop(id, None)
@@ -110,10 +117,9 @@ class PacedEngine:
             if stream.made < 0:
                 results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=8, cached_tokens=0)))
                 stream.made = 0
-            elif stream.credit > 0:
+            elif not stream.paused:
                 results.append((id, AudioChunk(index=stream.made, samples=samples)))
                 stream.made += 1
-                stream.credit -= 1
                 if stream.made == stream.steps:
                     del self._streams[id]
                     cut = stream.made == stream.request.sampling.max_steps

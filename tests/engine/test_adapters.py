@@ -163,14 +163,14 @@ def test_streams_that_gave_their_slots_up_get_their_adapter_back(alone):
     eng = adapted_engine(slots=2, places=1)
     outcomes: dict[str, Outcome] = defaultdict(Outcome)
     for request in requests():
-        eng.add(request, credit=3)
+        eng.add(request, limit=3)
     for _ in range(1000):
         run(eng, outcomes=outcomes)
         waiting = [id for id in alone if outcomes[id].finished is None]
         if not waiting:
             break
         for id in waiting:
-            eng.grant(id, 2)
+            eng.allow(id, len(outcomes[id].audio) + 2)
     assert_same(outcomes, alone)
     assert eng.stats().swaps and at_rest(eng)
 
@@ -224,13 +224,13 @@ def test_requests_wait_for_places_in_order_and_others_pass_them():
     assert order == ["a", "d", "e", "b", "c"]
 
 
-def test_streams_without_credit_give_places_up():
+def test_paused_streams_give_places_up():
     eng = adapted_engine(places=1, slots=4)
-    eng.add(brief("stalled", "layers", steps=9), credit=2)
+    eng.add(brief("stalled", "layers", steps=9), limit=2)
     assert not run(eng)["stalled"].finished
     eng.add(brief("other", "attention"))
     assert run(eng)["other"].finished
-    eng.grant("stalled", 9)
+    eng.allow("stalled", 11)
     assert run(eng, outcomes=defaultdict(Outcome, stalled=Outcome(audio=[np.zeros(0)] * 2)))["stalled"].finished
 
 

@@ -274,17 +274,17 @@ def test_a_stream_that_has_ended_has_no_further_steps(lagging, alone, slots):
     assert sum(len(batch.steps) for batch in launched) == made and at_rest(eng)
 
 
-def test_a_stream_without_credit_does_not_delay_others(alone):
+def test_a_paused_stream_does_not_delay_others(alone):
     eng = engine()
     slow, fast = mixed_requests(2)
-    eng.add(slow, credit=2)
+    eng.add(slow, limit=2)
     eng.add(fast)
     outcomes = run(eng)
     assert len(outcomes[slow.id].audio) == 2 and outcomes[slow.id].finished is None
     assert_same(outcomes[fast.id], alone[fast.id])
     total = outcomes[slow.id]
     while total.finished is None:
-        eng.grant(slow.id, 3)
+        eng.allow(slow.id, len(total.audio) + 3)
         while eng.busy:
             collect(outcomes, eng.step())
     assert_same(total, alone[slow.id])

@@ -201,12 +201,12 @@ def test_streams_that_are_swapped_out_make_the_same_audio(monkeypatch, graphs, l
     outcomes: defaultdict[str, Outcome] = defaultdict(Outcome)
     unfinished = [request.id for request in mixed_requests()]
     for request in mixed_requests():
-        eng.add(request, credit=2)
+        eng.add(request, limit=2)
     while unfinished:
         run(eng, outcomes=outcomes)
         unfinished = [id for id in unfinished if outcomes[id].finished is None]
         for id in unfinished[::2]:
-            eng.grant(id, 3)
+            eng.allow(id, len(outcomes[id].audio) + 3)
     for id, expected in alone.items():
         assert finished(outcomes[id]).steps == finished(expected).steps
         np.testing.assert_allclose(latents(outcomes[id]), latents(expected), atol=1e-3)
@@ -218,7 +218,7 @@ def test_a_swap_does_not_wait_for_the_device():
     eng = engine(slots=1)
     request = Request(id="a", text="Hello.", sampling=Sampling(min_steps=30, max_steps=30))
     for turn in range(2):  # the first turn allocates pinned memory
-        eng.add(replace(request, id=f"out {turn}"), credit=3)
+        eng.add(replace(request, id=f"out {turn}"), limit=3)
         run(eng)
         eng.add(replace(request, id=f"in {turn}"))
         torch.cuda._sleep(200_000_000)  # clocks: about 100 ms

@@ -125,11 +125,11 @@ def test_streams_that_were_swapped_out_join_with_their_state(apart):
     joins = watch_joins(eng)
     outcomes: dict[str, Outcome] = defaultdict(Outcome)
     for request in mixed_requests():
-        eng.add(request, credit=4)
+        eng.add(request, limit=4)
         run(eng, outcomes=outcomes)
     while unfinished := [id for id, outcome in outcomes.items() if outcome.finished is None]:
         for id in unfinished:
-            eng.grant(id, 4)
+            eng.allow(id, len(outcomes[id].audio) + 4)
             collect(outcomes, eng.step())
         run(eng, outcomes=outcomes)
     assert any(batch.restored for batch in joins) or eng.stats().swaps

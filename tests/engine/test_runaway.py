@@ -20,7 +20,7 @@ def rows(**fields: float) -> PromptRows:
 
 def sequence(**sampling: int) -> Sequence:
     request = Request(id="a", text="a", sampling=Sampling(**sampling))
-    return Sequence(request=request, prompt=rows(), keys=[], credit=0, max_steps=100, queued_at=0.0)
+    return Sequence(request=request, prompt=rows(), keys=[], limit=0, max_steps=100, queued_at=0.0)
 
 
 def test_silence_counts_only_after_speech_and_speech_begins_anew():

@@ -172,7 +172,7 @@ def test_joined_prompts_and_steps_together_are_no_more_rows_than_a_prefill():
 
 def test_joined_prompts_take_neither_slots_nor_pages_of_others():
     sched = scheduler(slots=1, pages=4, budget=16)
-    paused = sequence("paused", 9, 6, credit=1)
+    paused = sequence("paused", 9, 6, limit=1)
     sched.add(paused)
     sched.schedule(0.0)
     paused.delivered = 1
@@ -181,7 +181,7 @@ def test_joined_prompts_take_neither_slots_nor_pages_of_others():
     assert sched.schedule(0.0).swapped_out == [(paused, 0)]
 
     sched = scheduler(slots=2, pages=4, budget=16)
-    paused = sequence("paused", 9, 6, credit=1)
+    paused = sequence("paused", 9, 6, limit=1)
     sched.add(paused)
     sched.schedule(0.0)
     sched.add(sequence("late", 5, 2))  # needs two of the pages, of which one is free
@@ -235,9 +235,9 @@ def run_from(sched, sequences, each):
     return {seq.id: seq.launched for seq in sequences}
 
 
-def test_a_stream_without_credit_is_paused_and_preempted_first():
+def test_a_stream_at_its_limit_is_paused_and_preempted_first():
     sched = scheduler(slots=2, pages=6, budget=64)
-    paused, busy = sequence("paused", 8, 12, credit=1), sequence("busy", 8, 12)
+    paused, busy = sequence("paused", 8, 12, limit=1), sequence("busy", 8, 12)
     sched.add(paused)
     sched.add(busy)
     for _ in range(13):  # the paused stream is only in the first round
@@ -246,7 +246,7 @@ def test_a_stream_without_credit_is_paused_and_preempted_first():
     assert paused.launched == 1 and busy.launched == 12
     sched.remove(busy)
     assert not sched.runnable or not paused.prefilled
-    paused.credit += 100
+    paused.limit += 100
     assert run(sched).count("paused") == 11
 
 
@@ -290,7 +290,7 @@ def test_a_removed_sequence_frees_its_slot_and_pages():
     st.randoms(use_true_random=False),
 )
 def test_streams_that_share_slots_get_all_their_steps_under_any_pressure(requests, slots, pages, budget, rng):
-    """Credit comes in small parts to some streams at a time, and every stream is heard at once."""
+    """The limits of some streams rise at a time, by little, and every stream is heard at once."""
     sched = scheduler(slots=slots, pages=pages, budget=budget, max_queue=100)
     expected, made, now = {}, {}, 0.0
     for index, (length, steps, continues, is_batch) in enumerate(requests):
@@ -303,7 +303,7 @@ def test_streams_that_share_slots_get_all_their_steps_under_any_pressure(request
             break
         if not sched.runnable:
             for seq in rng.sample(list(expected.values()), rng.randint(1, len(expected))):
-                seq.credit += rng.randint(1, 5)
+                seq.limit += rng.randint(1, 5)
             continue
         now += 0.01
         batch = sched.schedule(now)
@@ -328,7 +328,7 @@ def test_streams_that_share_slots_get_all_their_steps_under_any_pressure(request
 
 def test_the_stream_paused_longest_is_swapped_out_first():
     sched = scheduler(slots=2, pages=64)
-    first, second = sequence("first", 3, 9, credit=2), sequence("second", 3, 9, credit=1)
+    first, second = sequence("first", 3, 9, limit=2), sequence("second", 3, 9, limit=1)
     sched.add(first)
     sched.add(second)
     for now in (1.0, 2.0):
@@ -338,9 +338,9 @@ def test_the_stream_paused_longest_is_swapped_out_first():
     assert [seq.id for seq, _ in sched.schedule(3.0).swapped_out] == ["second"]
 
 
-def heard(name: str, *, until: float, credit: int = 100) -> Sequence:
+def heard(name: str, *, until: float, limit: int = 100) -> Sequence:
     """A stream that goes on, whose listener has audio until that time."""
-    seq = sequence(name, 3, 100, credit=credit, continues=True)
+    seq = sequence(name, 3, 100, limit=limit, continues=True)
     seq.plays_until = until - 0.16
     return seq
 
@@ -370,6 +370,6 @@ def test_streams_do_not_take_a_slot_from_each_other_in_every_round():
             owners.append(seq.id)
             seq.delivered += 1
             seq.on_audio(0.16, 0.04 * turn)
-            seq.credit += 1
+            seq.limit += 1
     changes = sum(before != after for before, after in itertools.pairwise(owners))
     assert 2 <= changes <= len(owners) * 0.16 / SWAP_MARGIN

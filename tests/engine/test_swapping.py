@@ -1,4 +1,4 @@
-"""Streams without credit give their slots to others, and go on in another slot as if nothing had happened."""
+"""Paused streams give their slots to others, and go on in another slot as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ def alone() -> dict[str, Outcome]:
     return outcomes
 
 
-def resume(eng: Engine, outcomes: dict[str, Outcome], id: str, credit: int) -> Outcome:
-    """Give credit to a stream again and again, and run another stream in its slot each time it is used up."""
+def resume(eng: Engine, outcomes: dict[str, Outcome], id: str, chunks: int) -> Outcome:
+    """Let a stream make some chunks again and again, and run another stream in its slot each time it has made them."""
     passers = 0
     while outcomes[id].finished is None and outcomes[id].error is None:
         passers += 1
         eng.add(brief(f"{id} passer {passers}"))
         run(eng, outcomes=outcomes)
         assert outcomes[f"{id} passer {passers}"].finished
-        eng.grant(id, credit)
+        eng.allow(id, len(outcomes[id].audio) + chunks)
         run(eng, outcomes=outcomes)
     return outcomes[id]
 
 
 @pytest.mark.parametrize("stalled", [1, 2, 9])
-def test_new_streams_take_the_slots_of_streams_without_credit(stalled):
+def test_new_streams_take_the_slots_of_paused_streams(stalled):
     eng = engine(slots=2)
     outcomes = defaultdict(Outcome)
     for number in range(stalled):
-        eng.add(brief(f"stalled {number}", 20), credit=2)
+        eng.add(brief(f"stalled {number}", 20), limit=2)
     run(eng, outcomes=outcomes)
     for number in range(4):
         eng.add(brief(f"new {number}"))
@@ -70,22 +70,22 @@ def test_new_streams_take_the_slots_of_streams_without_credit(stalled):
     assert all(finished(outcomes[f"new {number}"]).steps == 3 for number in range(4))
     assert all(len(outcomes[f"stalled {number}"].audio) == 2 for number in range(stalled))
     for number in range(stalled):
-        eng.grant(f"stalled {number}", 20)
+        eng.allow(f"stalled {number}", 22)
     run(eng, outcomes=outcomes)
     assert all(finished(outcomes[f"stalled {number}"]).steps == 20 for number in range(stalled))
     assert at_rest(eng)
 
 
 @pytest.mark.parametrize(
-    ("credit", "options"), [(1, {}), (3, {}), (3, {"prefill_tokens": 7}), (3, {"prefix_caching": False})]
+    ("limit", "options"), [(1, {}), (3, {}), (3, {"prefill_tokens": 7}), (3, {"prefix_caching": False})]
 )
-def test_a_stream_that_was_swapped_out_makes_the_same_audio(alone, credit, options):
+def test_a_stream_that_was_swapped_out_makes_the_same_audio(alone, limit, options):
     """With each kind of voice, from every step on, and again and again."""
     eng = engine(slots=1, **options)
     outcomes = defaultdict(Outcome)
     for request in mixed_requests():
-        eng.add(request, credit=credit)
-        assert_same(resume(eng, outcomes, request.id, credit), alone[request.id])
+        eng.add(request, limit=limit)
+        assert_same(resume(eng, outcomes, request.id, limit), alone[request.id])
     assert eng.stats().swaps > 8
     assert at_rest(eng)
 
@@ -96,12 +96,12 @@ def test_streams_that_share_slots_make_the_same_audio(alone, options):
     outcomes = defaultdict(Outcome)
     open_ids = [request.id for request in mixed_requests()]
     for request in mixed_requests():
-        eng.add(request, credit=2)
+        eng.add(request, limit=2)
     while open_ids:
         run(eng, outcomes=outcomes)
         open_ids = [id for id in open_ids if outcomes[id].finished is None]
         for id in open_ids[::2] or open_ids:
-            eng.grant(id, 3)
+            eng.allow(id, len(outcomes[id].audio) + 3)
     for id, expected in alone.items():
         assert_same(outcomes[id], expected)
     assert eng.stats().swaps > 0 and at_rest(eng)
@@ -109,7 +109,7 @@ def test_streams_that_share_slots_make_the_same_audio(alone, options):
 
 def test_a_stream_that_was_swapped_out_sends_admitted_once():
     eng = engine(slots=1)
-    eng.add(brief("a", 4), credit=2)
+    eng.add(brief("a", 4), limit=2)
     outcomes = run(eng)
     admitted = outcomes["a"].admitted
     assert resume(eng, outcomes, "a", 2).admitted is admitted  # `collect` accepts only one
@@ -117,14 +117,14 @@ def test_a_stream_that_was_swapped_out_sends_admitted_once():
 
 def test_a_stream_that_was_swapped_out_can_be_cancelled():
     eng = engine(slots=1)
-    eng.add(brief("a", 9), credit=2)
+    eng.add(brief("a", 9), limit=2)
     run(eng)
-    eng.add(brief("b", 9), credit=2)
+    eng.add(brief("b", 9), limit=2)
     run(eng)
     assert eng.stats().swapped == 1
     eng.cancel("a")
     assert eng.stats().swapped == 0
-    eng.grant("a", 5)
+    eng.allow("a", 7)
     assert not eng.busy
     eng.cancel("b")
     assert at_rest(eng)
@@ -133,9 +133,9 @@ def test_a_stream_that_was_swapped_out_can_be_cancelled():
 def test_a_stream_that_is_swapped_out_and_returns_has_two_debug_lines(caplog):
     caplog.set_level(logging.DEBUG, "voxcpm_grpc.engine")
     eng = engine(slots=1)
-    eng.add(brief("a", 3), credit=2)
+    eng.add(brief("a", 3), limit=2)
     outcomes = run(eng)
-    eng.add(brief("b", 1), credit=1)
+    eng.add(brief("b", 1), limit=1)
     run(eng)
     resume(eng, outcomes, "a", 1)
     assert [record.getMessage() for record in caplog.records] == [
@@ -146,12 +146,12 @@ def test_a_stream_that_is_swapped_out_and_returns_has_two_debug_lines(caplog):
 
 def test_a_stream_of_which_audio_was_sent_comes_before_new_streams():
     eng = engine(slots=1)
-    eng.add(brief("first", 6), credit=2)
+    eng.add(brief("first", 6), limit=2)
     outcomes = run(eng)
     eng.add(brief("second", 3))
     eng.add(brief("new"))
     collect(outcomes, eng.step())
-    eng.grant("first", 9)
+    eng.allow("first", 11)
     order = []
     while eng.busy:
         results = eng.step()
@@ -163,11 +163,11 @@ def test_a_stream_of_which_audio_was_sent_comes_before_new_streams():
 def test_the_queue_counts_only_requests_that_wait_for_their_first_slot():
     eng = engine(slots=2, max_queue=1)
     for number in range(4):
-        eng.add(brief(f"stalled {number}", 20), credit=1)
+        eng.add(brief(f"stalled {number}", 20), limit=1)
         run(eng)
     stats = eng.stats()
     assert (stats.swapped, stats.waiting) == (2, 0)
-    for number in range(3):  # two take the slots of streams without credit, one waits
+    for number in range(3):  # two take the slots of paused streams, one waits
         eng.add(brief(f"new {number}"))
     with pytest.raises(Exhausted, match="1 requests wait"):
         eng.add(brief("refused"))
@@ -177,7 +177,7 @@ def test_the_queue_counts_only_requests_that_wait_for_their_first_slot():
 
 def test_a_stream_whose_state_cannot_be_saved_fails_and_the_engine_goes_on(monkeypatch, alone):
     eng = engine(slots=1)
-    eng.add(brief("lost", 9), credit=1)
+    eng.add(brief("lost", 9), limit=1)
     run(eng)
 
     def fail(*_):
@@ -199,10 +199,10 @@ def test_a_stream_whose_state_cannot_be_saved_fails_and_the_engine_goes_on(monke
 def test_a_failed_prefill_of_a_stream_that_returns_ends_it_alone(monkeypatch, alone):
     eng = engine(slots=2)
     returning, running = mixed_requests(2)
-    eng.add(returning, credit=1)
+    eng.add(returning, limit=1)
     outcomes = run(eng)
     for number in range(2):
-        eng.add(brief(f"passer {number}", 9), credit=1)
+        eng.add(brief(f"passer {number}", 9), limit=1)
         run(eng, outcomes=outcomes)
     assert eng.stats().swapped == 1
     poisoned, encode = {returning.id}, eng.model.encode_history
@@ -214,7 +214,7 @@ def test_a_failed_prefill_of_a_stream_that_returns_ends_it_alone(monkeypatch, al
         return encode(slot, patch, state, **options)
 
     monkeypatch.setattr(eng.model, "encode_history", encode_unless_poisoned)
-    eng.grant(returning.id, 50)
+    eng.allow(returning.id, 51)
     eng.add(running)
     run(eng, outcomes=outcomes)
     assert isinstance(outcomes[returning.id].error, Internal)
@@ -223,13 +223,13 @@ def test_a_failed_prefill_of_a_stream_that_returns_ends_it_alone(monkeypatch, al
 
 def test_the_state_of_a_stream_is_freed_when_it_returns():
     eng = engine(slots=1)
-    eng.add(brief("a", 9), credit=2)
+    eng.add(brief("a", 9), limit=2)
     outcomes = run(eng)
     sequence = eng._sequences["a"]
     eng.add(brief("b"))
     run(eng, outcomes=outcomes)
     assert sequence.saved
-    eng.grant("a", 1)
+    eng.allow("a", 3)
     run(eng, outcomes=outcomes)
     assert sequence.saved is None
 

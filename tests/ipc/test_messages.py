@@ -46,7 +46,7 @@ REQUEST = Request(
 COMMANDS = [
     m.Submit(REQUEST, 12),
     m.Submit(Request(id="b", text="plain"), 1),
-    m.Credit("a", 6),
+    m.Allow("a", 6),
     m.Cancel("a"),
     m.Encode("e", np.arange(10, dtype=np.float32), True),
     m.Check(REQUEST),

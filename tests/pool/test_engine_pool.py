@@ -43,7 +43,7 @@ async def test_the_events_of_a_request_are_in_order(pool):
 
 
 async def test_fifty_requests_at_once_do_not_mix(pool):
-    streams = [pool.generate(request(f"many-{i}", 3 + i), lead_chunks=1 + i % 7) for i in range(50)]
+    streams = [pool.generate(request(f"many-{i}", 3 + i), window=1 + i % 7) for i in range(50)]
     results = await asyncio.gather(*(everything(stream) for stream in streams))
     for i, (_, *chunks, finished) in enumerate(results):
         assert [chunk.index for chunk in chunks] == list(range(3 + i))
@@ -126,7 +126,7 @@ async def test_cancelling_the_reader_cancels_the_request(pool):
     started = asyncio.Event()
 
     async def read():
-        async for _ in pool.generate(request("c", 100_000), lead_chunks=10**6):
+        async for _ in pool.generate(request("c", 100_000), window=10**6):
             started.set()
 
     task = asyncio.create_task(read())
@@ -190,24 +190,24 @@ async def next_index(call: EngineCall[Event]) -> int:
     return chunk.index
 
 
-async def test_a_reader_may_grant_credit_itself():
+async def test_a_reader_may_set_the_limit_itself():
     async with pool_of(MakeFake()) as pool:
-        call = pool.generate(request("manual", 64), lead_chunks=8, grant_on_read=False)
+        call = pool.generate(request("manual", 64), window=8, first_limit=8)
         assert isinstance(await anext(call), Admitted)
         for index in range(8):
             assert await next_index(call) == index
         await steps_reach(lambda: pool.stats().steps, 1 + 8)
-        call.grant(6)
+        call.allow(14)
         for index in range(8, 14):
             assert await next_index(call) == index
         await steps_reach(lambda: pool.stats().steps, 1 + 8 + 6)
-        call.grant(50)
+        call.allow(64)
         assert [event.index for event in await everything(call) if isinstance(event, AudioChunk)] == list(range(14, 64))
 
 
 async def test_an_engine_makes_no_more_chunks_than_a_slow_reader_allows():
     async with pool_of(MakeFake()) as pool:
-        slow = pool.generate(request("slow", 64), lead_chunks=8)
+        slow = pool.generate(request("slow", 64), window=8)
         assert isinstance(await anext(slow), Admitted)
         await steps_reach(lambda: pool.stats().steps, 1 + 8)
         for index in range(8):
@@ -218,9 +218,9 @@ async def test_an_engine_makes_no_more_chunks_than_a_slow_reader_allows():
 
 
 async def test_a_slow_reader_does_not_delay_other_streams(pool):
-    slow = pool.generate(request("slow", 64), lead_chunks=8)
+    slow = pool.generate(request("slow", 64), window=8)
     await anext(slow)
-    assert len(await everything(pool.generate(request("fast", 500), lead_chunks=64))) == 502
+    assert len(await everything(pool.generate(request("fast", 500), window=64))) == 502
     assert len(await everything(slow)) == 65
 
 

@@ -122,7 +122,7 @@ async def test_streams_with_audio_are_aborted(tmp_path):
 async def test_audio_that_waits_in_the_front_counts_as_sent():
     engine = single_start()
     async with started(engine, settings=NEVER) as pool:
-        stream = pool.generate(request("a", 100_000), lead_chunks=5)
+        stream = pool.generate(request("a", 100_000), window=5)
         await steps_reach(lambda: pool.stats().steps, 1 + 5)
         engine.kill()
         await health_is(pool, False)

@@ -49,7 +49,7 @@ async def test_a_queue_full_of_batch_streams_accepts_interactive_streams():
 async def test_batch_streams_ahead_do_not_count_for_the_deadline_of_an_interactive_stream():
     async with pool_of(MakeFake(slots=1, step_seconds=0.002), settings=patient()) as pool:
         await everything(pool.generate(request("known", 40)))
-        book = pool.generate(batch("book"), lead_chunks=10**6)
+        book = pool.generate(batch("book"), window=10**6)
         assert isinstance(await anext(book), Admitted)
         with pytest.raises(QueueTooLong):
             await anext(pool.generate(batch("another"), seconds_left=5.0))

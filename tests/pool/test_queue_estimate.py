@@ -28,7 +28,7 @@ async def refused(pool, name: str, seconds_left: float) -> QueueTooLong:
 async def test_a_deadline_shorter_than_the_wait_for_a_slot_is_refused_with_both_figures():
     async with pool_of(ONE_SLOT, settings=patient()) as pool:
         await everything(pool.generate(request("known", 40)))
-        book = pool.generate(request("book", 10**6, BOOK), lead_chunks=10**6)
+        book = pool.generate(request("book", 10**6, BOOK), window=10**6)
         assert isinstance(await anext(book), Admitted)
         error = await refused(pool, "refused", 5.0)
         figures = re.search(r"wait for a slot is ([\d.]+) s and the deadline is in ([\d.]+) s; retry", error.message)
@@ -48,7 +48,7 @@ async def test_a_slot_that_a_stream_ahead_of_its_listener_gives_up_is_soon_enoug
     monkeypatch.setattr(Capacity, "seconds_to_lead", lambda self, streams: streams / 4)
     async with pool_of(ONE_SLOT, settings=patient()) as pool:
         await everything(pool.generate(request("known", 40)))
-        book = pool.generate(request("book", 10**6, BOOK), lead_chunks=10**6)
+        book = pool.generate(request("book", 10**6, BOOK), window=10**6)
         assert isinstance(await anext(book), Admitted)
         soon = pool.generate(request("soon", 3), seconds_left=10.0)
         assert not soon.events.peek()
@@ -59,7 +59,7 @@ async def test_a_slot_that_a_stream_ahead_of_its_listener_gives_up_is_soon_enoug
 
 async def test_nothing_is_refused_while_the_time_of_streams_is_unknown():
     async with pool_of(ONE_SLOT, settings=patient()) as pool:
-        book = pool.generate(request("book", 10**6, BOOK), lead_chunks=10**6)
+        book = pool.generate(request("book", 10**6, BOOK), window=10**6)
         assert isinstance(await anext(book), Admitted)
         unknown = pool.generate(request("unknown", 3), seconds_left=0.5)
         assert not unknown.events.peek()
@@ -70,15 +70,15 @@ async def test_nothing_is_refused_while_the_time_of_streams_is_unknown():
 async def test_a_free_slot_is_enough_for_any_deadline():
     async with pool_of(replace(ONE_SLOT, slots=2), settings=patient()) as pool:
         await everything(pool.generate(request("known", 40)))
-        book = pool.generate(request("book", 10**6, BOOK), lead_chunks=10**6)
+        book = pool.generate(request("book", 10**6, BOOK), window=10**6)
         assert len(await everything(pool.generate(request("short", 3), seconds_left=0.001))) == 5
         await book.aclose()
 
 
-async def test_streams_without_credit_and_those_that_end_early_shorten_the_wait():
+async def test_paused_streams_and_those_that_end_early_shorten_the_wait():
     async with pool_of(ONE_SLOT, settings=patient()) as pool:
         await everything(pool.generate(request("known", 40)))
-        stalled = pool.generate(request("stalled", 10**6, BOOK), lead_chunks=1, grant_on_read=False)
+        stalled = pool.generate(request("stalled", 10**6, BOOK), window=1, first_limit=1)
         assert [type(await anext(stalled)) for _ in range(2)] == [Admitted, AudioChunk]
         assert stalled.paused
         assert len(await everything(pool.generate(request("first", 3), seconds_left=1e3))) == 5

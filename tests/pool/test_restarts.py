@@ -71,6 +71,27 @@ async def test_a_call_of_a_lost_engine_waits_for_the_next_one(tmp_path):
         assert isinstance((await everything(call))[-1], Finished)
 
 
+async def test_a_call_that_waits_for_an_engine_keeps_the_limit_that_its_reader_sets_meanwhile(tmp_path):
+    may_start = tmp_path / "may start"
+    async with restarting(may_start) as pool:
+        call = pool.generate(request("a", 30), window=30, first_limit=1, max_wait=NEVER_SECONDS)
+        call.allow(30)
+        may_start.touch()
+        assert isinstance((await everything(call))[-1], Finished)
+
+
+async def test_a_call_of_a_lost_engine_keeps_its_limit_on_the_next_one(tmp_path):
+    may_speak = tmp_path / "may speak"
+    engine = Launcher([MakeFake()])
+    async with started(engine, settings=QUICK) as pool:
+        call = pool.generate(request("a", 30, f"after {may_speak}"), window=30, first_limit=1, max_wait=NEVER_SECONDS)
+        assert isinstance(await anext(call), Admitted)
+        call.allow(30)
+        engine.kill()
+        may_speak.touch()
+        assert isinstance((await everything(call))[-1], Finished)
+
+
 async def test_a_call_that_cannot_wait_is_told_when_an_engine_is_expected(tmp_path):
     async with restarting(tmp_path / "never") as pool:
         [replica] = pool.replicas

@@ -22,22 +22,22 @@ def room(replica: Replica) -> Room:
 async def test_a_stream_that_is_not_read_leaves_its_replica_free():
     async with pool_of(MakeFake(slots=2)) as pool:
         [replica] = pool.replicas
-        calls = [pool.generate(request(f"stalled {n}", 100), lead_chunks=4, grant_on_read=False) for n in range(2)]
+        calls = [pool.generate(request(f"stalled {n}", 100), window=4, first_limit=4) for n in range(2)]
         assert room(replica) is Room.QUEUE
         await until(lambda: all(call.paused for call in calls))
         assert room(replica) is Room.SLOT and replica.load()[1] == 0
-        calls[0].grant(2)
+        calls[0].allow(6)
         assert replica.load()[1] > 0
-        calls[1].grant(2)
+        calls[1].allow(6)
         assert room(replica) is Room.QUEUE
 
 
 async def test_streams_that_are_not_read_do_not_send_others_to_a_busier_replica():
     async with pool_of(MakeFake(slots=2), MakeFake(slots=2)) as pool:
-        stalled = [pool.generate(request(f"stalled {n}", 1000), lead_chunks=4, grant_on_read=False) for n in range(4)]
+        stalled = [pool.generate(request(f"stalled {n}", 1000), window=4, first_limit=4) for n in range(4)]
         await until(lambda: all(call.paused for call in stalled))
         assert [len(replica.calls) for replica in pool.replicas] == [2, 2]
-        busy = [pool.generate(request(f"busy {n}", 10**6), lead_chunks=10**6) for n in range(2)]
+        busy = [pool.generate(request(f"busy {n}", 10**6), window=10**6) for n in range(2)]
         assert all(replica.load()[1] > 0 for replica in pool.replicas), "each has one of them"
         for call in busy:
             await call.aclose()

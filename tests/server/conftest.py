@@ -98,15 +98,15 @@ class FakePool:
         self,
         request: Request,
         *,
-        lead_chunks: int = 128,
-        grant_on_read: bool = True,
+        window: int = 128,
+        first_limit: int | None = None,
         seconds_left: float | None = None,
         max_wait: float = 30.0,
     ) -> AsyncGenerator[Event]:
-        assert not grant_on_read, "the front grants credit when it has sent audio"
+        assert first_limit is not None, "the front raises the limit when it has sent audio"
         self.requests.append(request)
         self.waiting.add(request.id)
-        return _Stream(self, request, lead_chunks)  # type: ignore[return-value]
+        return _Stream(self, request, first_limit)  # type: ignore[return-value]
 
     @cached_property
     def adapters(self) -> AdapterCatalog:
@@ -195,12 +195,12 @@ def speech(request: Request, step: int) -> np.ndarray:
 class _Stream:
     """Like an EngineCall: the request is submitted before the first iteration, and `aclose` cancels it."""
 
-    def __init__(self, pool: FakePool, request: Request, credit: int) -> None:
+    def __init__(self, pool: FakePool, request: Request, limit: int) -> None:
         self.pool = pool
         self.request = request
         self.engine = "fake"
-        self.credit = self.unused = credit
-        self.granted = asyncio.Event()
+        self.limit = limit
+        self.allowed = asyncio.Event()
         self.events = self._run()
         self.closed = False
 
@@ -210,9 +210,9 @@ class _Stream:
     async def __anext__(self) -> Event:
         return await anext(self.events)
 
-    def grant(self, chunks: int) -> None:
-        self.unused += chunks
-        self.granted.set()
+    def allow(self, limit: int) -> None:
+        self.limit = max(self.limit, limit)
+        self.allowed.set()
 
     async def aclose(self) -> None:
         await self.events.aclose()
@@ -238,10 +238,9 @@ class _Stream:
                     await pool.released.wait()
                 if failure and step == after:
                     raise failure
-                while not self.unused:
-                    self.granted.clear()
-                    await self.granted.wait()
-                self.unused -= 1
+                while step >= self.limit:
+                    self.allowed.clear()
+                    await self.allowed.wait()
                 pool.steps += 1
                 samples, opening = speech(request, step), pool.opening[step * STEP : (step + 1) * STEP]
                 samples[: len(opening)] = opening

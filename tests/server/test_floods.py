@@ -115,13 +115,13 @@ async def test_limits_of_the_server_apply_to_larger_values_of_callers(serve_fron
 
 
 async def test_the_lead_over_a_client_that_does_not_read_is_limited_by_the_server(serve_front, fake):
-    pool, leads = fake(), list[int]()
+    pool, windows = fake(), list[int]()
     generate = pool.generate
-    pool.generate = lambda request, *, lead_chunks, **options: (
-        leads.append(lead_chunks) or generate(request, lead_chunks=lead_chunks, **options)
+    pool.generate = lambda request, *, window, **options: (
+        windows.append(window) or generate(request, window=window, **options)
     )
     async with serve_front(pool, max_lead_seconds=0.2) as served:
         far = pb.GenerateConfig(pacing=pb.Pacing(max_lead=Duration(seconds=60)))
         chunks = await served.generate(far, LONG)
         assert sum(chunk.sample_count for chunk in chunks) == 960 * (len(LONG) - 1)
-        assert leads == [10]  # of 20 ms each
+        assert windows == [10]  # of 20 ms each

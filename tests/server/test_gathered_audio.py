@@ -92,7 +92,7 @@ def test_audio_does_not_wait_when_the_listener_has_little(fake):
 
 
 def test_a_small_lead_is_not_held_back(fake):
-    """Held audio would use up the credit of the engine."""
+    """Held audio would use up the window of the stream."""
     pool, listener = fake(step_seconds=CHUNK / 4), Listener()
     session(pool, [Text(TEXT)], client=listener, max_lead=CHUNK)
     assert listener.lengths == pytest.approx([CHUNK] * len(TEXT))

@@ -167,7 +167,7 @@ async def test_a_full_queue_and_a_deadline_before_the_next_slot_are_refused_at_o
     make = MakeFake(slots=1, queue=1, step_seconds=0.02)  # too slow for streams to share the slot
     async with pool_of(make, settings=patient()) as pool, serve_front(pool) as served:
         await everything(pool.generate(fake_request("known", 40)))
-        book = pool.generate(fake_request("book", 10**6, BOOK), lead_chunks=10**6)
+        book = pool.generate(fake_request("book", 10**6, BOOK), window=10**6)
         assert isinstance(await anext(book), Admitted)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await served.generate(SHORT, "Hello.", timeout=8.0)

@@ -89,7 +89,7 @@ async def test_nothing_of_a_segment_is_sent_before_it_is_whole(served):
 
 @pytest.mark.parametrize("continuity", list(Continuity))
 @pytest.mark.parametrize("runs_on", [set(), {7}])
-def test_a_segment_longer_than_the_lead_is_made_whole_and_its_credit_comes_back(fake, continuity, runs_on):
+def test_a_segment_longer_than_the_lead_is_made_whole_and_its_room_comes_back(fake, continuity, runs_on):
     """The lead is 10 chunks; each segment has 70, and the next one starts as soon as the client has taken enough."""
     pool = fake(char_steps=10, seeds_that_run_on=runs_on)
     client = SlowClient(3)
@@ -113,7 +113,7 @@ def test_a_segment_longer_than_the_lead_is_made_whole_and_its_credit_comes_back(
     assert len(pool.requests) == 4 * (1 + bool(runs_on))
 
 
-def test_an_interrupt_of_a_segment_that_is_held_back_frees_its_credit(fake):
+def test_an_interrupt_of_a_segment_that_is_held_back_frees_its_room(fake):
     pool = fake(char_steps=10)
     pool.hold_after = 30
 

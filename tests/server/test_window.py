@@ -1,80 +1,210 @@
-"""The audio that a stream makes before its client takes it is limited, and all of the limit comes back."""
+"""The audio that a stream makes before its client takes it is limited, and all of the room comes back."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.fake_engine import request
 from support.sessions import IDLE_SECONDS, SlowClient, session
 from support.waiting import HANG_SECONDS
 
+from voxcpm_grpc.ipc.messages import Allow, Cancel, Submit
 from voxcpm_grpc.pool.engine_call import EngineCall
-from voxcpm_grpc.request import Event
+from voxcpm_grpc.request import AudioChunk, Event
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.speech.lead import Lead
+from voxcpm_server.speech.window import Window
 from voxcpm_server.wire.inputs import Continuity, GenerateInput, Interrupt, Text
 
 STEP, RATE = 960, 48_000  # samples of a step of the fake engine, and its output rate
 SENTENCES = " ".join(f"Sentence {number} is " + "here " * (number % 4) + "now." for number in range(12))
 LAST = "The last sentence."
+SILENCE = np.zeros(STEP, np.float32)
 
 
-class Call(EngineCall[Event]):
-    """An engine call that only counts its credit: it runs no work and needs no event loop."""
+@dataclass(eq=False)
+class Engine:
+    """An engine with a single call of a stream, which makes a chunk when it is told to, and knows its limit."""
 
-    def __init__(self, credit: int) -> None:
-        self.credit = credit
-        self.granted: list[int] = []
+    call: EngineCall[Event]
+    held_back: bool = False  # the audio waits for the end of the call
+    limit: int = 0
+    made: int = 0
 
-    def grant(self, chunks: int) -> None:
-        self.granted.append(chunks)
+    @classmethod
+    def start(cls, window: Window, *, held_back: bool = False) -> Engine:
+        call: EngineCall[Event] = EngineCall(
+            "call",
+            lambda call: Submit(request("call", 10**6), call.limit),
+            window=window.size,
+            first_limit=window.next_limit,
+        )
+        engine = cls(call, held_back)
+        submit = call.start("call", "engine", engine.receive)
+        assert isinstance(submit, Submit)
+        engine.limit = submit.limit
+        window.open(call)
+        return engine
+
+    def receive(self, command: Allow | Cancel) -> None:
+        if isinstance(command, Allow):
+            assert command.limit > self.limit, "a limit never falls"
+            self.limit = command.limit
+
+    @property
+    def paused(self) -> bool:
+        return self.made >= self.limit
+
+    def make(self) -> None:
+        self.call.deliver(AudioChunk(index=self.made, samples=SILENCE))
+        self.made += 1
 
 
-def opened(lead: Lead) -> Call:
-    call = Call(lead.share)
-    lead.open(call)
-    return call
+@dataclass
+class Stream:
+    """The engines of a stream, its speaker and its writer, each of which moves when it is told to."""
+
+    window: Window
+    ahead: bool
+    engines: list[Engine] = field(default_factory=list)  # of open calls, the oldest first
+    spoken: int = 0  # chunks of the oldest call in the output
+    unsent: int = 0  # chunks in the output
+    excess: int = 0  # those of calls that were held back
+
+    def may_start(self) -> bool:
+        return len(self.engines) <= self.ahead and self.window.next_limit > 0
+
+    def start(self, *, held_back: bool = False) -> None:
+        self.engines.append(Engine.start(self.window, held_back=held_back and not self.engines))
+        self.excess = 0  # enough was sent
+
+    def make(self, engine: Engine, chunks: int) -> None:
+        while chunks and not engine.paused:
+            engine.make()
+            chunks -= 1
+            if engine.held_back:
+                engine.call.allow(engine.made + self.window.size)
+        self.speak()
+
+    def speak(self) -> None:
+        """Move the audio of the oldest call into the output, if there is one that is not held back."""
+        if self.engines and not self.engines[0].held_back:
+            self._move_audio()
+
+    def _move_audio(self) -> None:
+        engine = self.engines[0]
+        for _ in range(engine.made - self.spoken):
+            self.window.on_chunk()
+        self.unsent += engine.made - self.spoken
+        self.spoken = engine.made
+
+    def send(self, chunks: int) -> None:
+        self.unsent -= chunks
+        self.excess = min(self.excess, self.unsent)
+        self.window.on_sent(chunks)
+
+    def end(self, *, dropped: bool = False) -> None:
+        """End the oldest call, perhaps as one that is made again."""
+        engine = self.engines[0]
+        if not (dropped and engine.held_back):
+            self._move_audio()
+            self.excess += engine.made * engine.held_back
+        self.engines.remove(engine)
+        self.window.close(engine.call)
+        self.spoken = 0
+        self.speak()
+
+    def interrupt(self) -> None:
+        for engine in self.engines:
+            self.window.close(engine.call)
+        self.engines.clear()
+        self.spoken = 0
+        self.send(self.unsent)
+
+    @property
+    def most(self) -> int:
+        """Chunks that wait, without those that were held back, when each call has made all that it may now."""
+        made = sum(engine.limit for engine in self.engines if not engine.held_back)
+        held = bool(self.engines) and self.engines[0].held_back
+        return made + self.unsent - self.excess - (0 if held else self.spoken)
 
 
-def test_two_calls_share_the_credit_of_a_stream():
-    lead = Lead(5, ahead=True)
-    first, second = opened(lead), opened(lead)
-    assert (first.credit, second.credit, lead.free) == (2, 2, 1)
-    lead.on_chunk(first)
-    lead.release(1)
-    assert first.granted == [1], "the oldest call gets what comes back"
-    lead.close(first)
-    assert second.granted == [2], "and its successor what it did not use"
-    lead.close(second)
-    assert lead.free == 5
+ACTIONS = "start", "start and hold back", "make", "make ahead", "send", "end", "make again", "interrupt"
+STEPS = st.tuples(st.sampled_from(ACTIONS), st.integers(1, 9))
 
 
-def test_a_call_alone_gets_the_whole_credit():
-    lead = Lead(5, ahead=False)
-    assert opened(lead).credit == 5
-    assert lead.free == 0
+@settings(max_examples=60)
+@given(st.integers(1, 9), st.booleans(), st.booleans(), st.lists(STEPS, min_size=9))
+def test_no_more_chunks_wait_than_the_window_has_and_no_stream_is_stuck(size, ahead, eager, steps):
+    """In any order of chunks that are made, sent and dropped, and of calls that start, perhaps at once, and end."""
+
+    async def play() -> None:
+        stream = Stream(Window(size, ahead=ahead), ahead)
+        for action, chunks in steps:
+            match action:
+                case "start" | "start and hold back" if stream.may_start():
+                    stream.start(held_back=action != "start")
+                case "make" | "make ahead" if stream.engines:
+                    stream.make(stream.engines[0 if action == "make" else -1], chunks)
+                case "send":
+                    stream.send(min(chunks, stream.unsent))
+                case "end" | "make again" if stream.engines:
+                    stream.end(dropped=action == "make again")
+                case "interrupt":
+                    stream.interrupt()
+            while eager and stream.may_start():
+                stream.start()
+            assert stream.most <= size
+            assert stream.window.unsent == stream.unsent
+        stream.send(stream.unsent)
+        assert stream.may_start() if not stream.engines else not stream.engines[0].paused
+
+    asyncio.run(play())
 
 
-def test_a_limit_below_a_chunk_still_lets_one_through():
-    lead = Lead(1, ahead=True)
-    call = opened(lead)
-    assert (call.credit, lead.free) == (1, 0)
+async def test_two_calls_share_the_window_of_a_stream():
+    window = Window(5, ahead=True)
+    first, second = Engine.start(window), Engine.start(window)
+    assert (first.limit, second.limit, window.next_limit) == (3, 2, 0)
+    window.on_chunk()
+    window.on_sent(1)
+    assert (first.call.limit, second.call.limit) == (4, 2), "the oldest call gets what was sent"
+    window.close(first.call)
+    assert (second.call.limit, window.next_limit) == (3, 2), "and its successor what it did not use"
+    window.close(second.call)
+    assert window.next_limit == 3
+
+
+async def test_a_call_alone_gets_the_whole_window():
+    window = Window(5, ahead=False)
+    assert Engine.start(window).limit == 5
+    assert window.next_limit == 0
+
+
+async def test_a_window_of_one_chunk_still_lets_one_through():
+    window = Window(1, ahead=True)
+    assert Engine.start(window).limit == 1
+    assert window.next_limit == 0
 
 
 async def test_a_call_waits_until_earlier_audio_is_sent():
-    lead = Lead(2, ahead=False)
-    call = opened(lead)
+    window = Window(2, ahead=False)
+    engine = Engine.start(window)
     for _ in range(2):
-        lead.on_chunk(call)
-    lead.close(call)
-    waiting = asyncio.create_task(lead.wait())
+        window.on_chunk()
+    window.close(engine.call)
+    waiting = asyncio.create_task(window.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
-    lead.release(1)
+    window.on_sent(1)
     async with asyncio.timeout(HANG_SECONDS):
         await waiting
-    assert lead.share == 1
+    assert window.next_limit == 1
 
 
 class CountingClient(SlowClient):
@@ -106,7 +236,7 @@ def test_a_client_that_reads_slowly_stops_the_engine(fake, continuity, chunks):
     assert samples_of(sent) == len(SENTENCES) * STEP
 
 
-def test_an_interrupt_gives_back_the_credit_of_dropped_audio(fake):
+def test_an_interrupt_gives_back_the_room_of_dropped_audio(fake):
     client = CountingClient(fake())
     interrupts: list[GenerateInput | float] = [Text(SENTENCES), 3.0, Interrupt("")]
     script = [*interrupts * 5, Text(LAST)]

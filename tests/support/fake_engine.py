@@ -90,14 +90,18 @@ def carries(report: Report, kind: type) -> bool:
 @dataclass
 class _Stream:
     request: Request
-    credit: int
+    limit: int
     lora: Lora | None = None
     made: int = 0
     admitted: bool = False
 
     @property
+    def paused(self) -> bool:
+        return self.made >= self.limit
+
+    @property
     def runnable(self) -> bool:
-        return (self.lora is None or self.lora.is_read) and (not self.admitted or self.credit > 0)
+        return (self.lora is None or self.lora.is_read) and not (self.admitted and self.paused)
 
 
 @dataclass
@@ -136,11 +140,11 @@ class FakeEngine:
     def warm_up(self) -> float:
         return self.slowest_step
 
-    def add(self, request: Request, credit: int) -> None:
+    def add(self, request: Request, limit: int) -> None:
         if request.text == "refuse":
             raise Exhausted("the queue is full", retry_after=2.5)
         adapter = request.conditioning.adapter
-        self.streams[request.id] = _Stream(request, credit, adapter and self.adapters.want(request.id, adapter))
+        self.streams[request.id] = _Stream(request, limit, adapter and self.adapters.want(request.id, adapter))
         if request.text == "fault":
             raise RuntimeError("a secret of the implementation")
 
@@ -148,9 +152,12 @@ class FakeEngine:
         if request.text == "refuse":
             raise InvalidRequest("the text is refused")
 
-    def grant(self, id: str, chunks: int) -> None:
+    def allow(self, id: str, limit: int) -> None:
         if stream := self.streams.get(id):
-            stream.credit += chunks
+            stream.limit = max(stream.limit, limit)
+
+    def paused(self, id: str) -> bool:
+        return id in self.streams and self.streams[id].paused
 
     def cancel(self, id: str) -> None:
         self.jobs.pop(id, None)
@@ -208,12 +215,12 @@ class FakeEngine:
             if not stream.runnable:
                 continue
             if not stream.admitted:
-                active = sum(other.admitted and other.credit > 0 for other in self.streams.values())
+                active = sum(other.admitted and not other.paused for other in self.streams.values())
                 if active >= self.info.max_slots:
                     continue
                 stream.admitted = True
                 results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=3, cached_tokens=0)))
-            elif stream.credit > 0:
+            elif not stream.paused:
                 results += self._speak(id, stream)
         return results
 
@@ -251,7 +258,6 @@ class FakeEngine:
                 return [(id, Internal())]
         added = stream.lora.weights if stream.lora else 0.0
         samples = np.full(self.info.samples_per_step, stream.made + added, np.float32)
-        stream.credit -= 1
         stream.made += 1
         self.chunks += 1
         results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = [

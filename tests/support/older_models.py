@@ -35,7 +35,7 @@ def check_official_speech(checkpoint: Path, name: str) -> None:
 
 
 def check_batch(checkpoint: Path, count: int, **settings: Any) -> None:
-    """Streams in a batch, which lack slots, pages and credit, give the audio of streams alone."""
+    """Streams in a batch, which lack slots and pages and pause, give the audio of streams alone."""
     alone = {}
     for request in requests_for(checkpoint, count):
         eng = engine(slots=1, checkpoint=checkpoint, prefix_caching=False)
@@ -43,10 +43,10 @@ def check_batch(checkpoint: Path, count: int, **settings: Any) -> None:
         alone |= run(eng)
     eng = engine(checkpoint=checkpoint, prefill_tokens=7, **settings)
     for request in requests_for(checkpoint, count):
-        eng.add(request, credit=3)
+        eng.add(request, limit=3)
     outcomes = run(eng)
     for id in alone:
-        eng.grant(id, 100)
+        eng.allow(id, 103)
     run(eng, outcomes=outcomes)
     for id, expected in alone.items():
         assert finished(outcomes[id]).steps == finished(expected).steps

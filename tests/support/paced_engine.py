@@ -11,9 +11,9 @@ from support.schedulers import STEP_SECONDS, scheduler, sequence
 
 from voxcpm_grpc.engine.batch import Batch
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.request import CREDIT_CHUNKS
+from voxcpm_grpc.request import RISE_CHUNKS
 
-LEAD_CHUNKS = 187  # 30 s of audio
+WINDOW_CHUNKS = 187  # 30 s of audio
 BUFFERED = 4  # chunks that reach a reader who takes nothing
 
 
@@ -45,11 +45,10 @@ class Reader:
     batch: bool = False
     times: list[float] = field(default_factory=list)
     sequence: Sequence = field(init=False)
-    _granted: int = 0
 
     def __post_init__(self) -> None:
         self.sequence = sequence(
-            self.name, 60, self.steps, LEAD_CHUNKS, continues=self.lead_seconds > 0, batch=self.batch
+            self.name, 60, self.steps, WINDOW_CHUNKS, continues=self.lead_seconds > 0, batch=self.batch
         )
         request = replace(self.sequence.request, lead_seconds=self.lead_seconds)
         self.sequence = replace(self.sequence, request=request, queued_at=self.arrives)
@@ -70,13 +69,12 @@ class Reader:
         return missed
 
     def take(self, now: float) -> None:
-        """Grant credit for what was taken, in parts as a front does."""
+        """Raise the limit by the chunks that were taken, in parts as a front does."""
         taken = len(self.times)
         if taken and self.pace < math.inf:
             taken = min(taken, int((now - self.times[0]) * self.pace / STEP_SECONDS) + BUFFERED)
-        if taken - self._granted >= CREDIT_CHUNKS:
-            chunks, self._granted = taken - self._granted, taken
-            self.sequence.grant(chunks, chunks * STEP_SECONDS, now)
+        if (limit := WINDOW_CHUNKS + taken) - self.sequence.limit >= RISE_CHUNKS:
+            self.sequence.allow(limit, STEP_SECONDS, now)
 
 
 class PacedEngine:

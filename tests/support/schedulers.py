@@ -27,11 +27,11 @@ def rows(length: int, max_steps: int) -> PromptRows:
     )
 
 
-def sequence(name, length, steps, credit=10**6, continues=False, batch=False):
+def sequence(name, length, steps, limit=10**6, continues=False, batch=False):
     priority = Priority.BATCH if batch else Priority.INTERACTIVE
     request = Request(id=name, text="x", continues=continues, priority=priority)
     prompt = rows(length, steps)
-    return Sequence(request=request, prompt=prompt, keys=[], credit=credit, max_steps=steps, queued_at=0.0)
+    return Sequence(request=request, prompt=prompt, keys=[], limit=limit, max_steps=steps, queued_at=0.0)
 
 
 def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64):

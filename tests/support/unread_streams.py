@@ -12,7 +12,7 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
 TEXT = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen."
-STEPS = 40  # more audio than credit and the buffers of a connection
+STEPS = 40  # more audio than the window and the buffers of a connection
 SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65536))
 """Options of a channel that takes little of what nobody reads."""
 

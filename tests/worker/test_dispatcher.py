@@ -125,14 +125,14 @@ def test_an_idle_loop_sleeps_until_a_message_arrives(front, engine):
     front.until_end_of("b")
 
 
-def test_a_stream_without_credit_pauses_and_lets_the_loop_sleep(front, engine):
+def test_a_stream_pauses_at_its_limit_and_lets_the_loop_sleep(front, engine):
     front.post(m.Submit(request("a", 10), 4))
     chunks = 0
     while chunks < 4:
         chunks += sum(carries(report, AudioChunk) for report in front.batch())
     wait_until(lambda: sleeps(engine))
     assert engine.streams["a"].made == 4
-    front.post(m.Credit("a", 6))
+    front.post(m.Allow("a", 10))
     assert kinds(front.until_end_of("a")) == ["AudioChunk"] * 6 + ["Finished"]
 
 
@@ -316,7 +316,7 @@ def test_messages_of_a_detached_front_are_dropped(engine):
     dispatcher.run_once([(OWNER, m.encode_command(m.Attach("a", "inproc://a")))])
     commands = [(OWNER, m.Detach("a")), ("a", m.Submit(request("1", 9), 4)), ("a", m.Decode("2", np.zeros(3)))]
     dispatcher.run_once([(front, m.encode_command(command)) for front, command in commands])
-    assert not engine.streams and not engine.jobs, "they would never get credit and never be cancelled"
+    assert not engine.streams and not engine.jobs, "they would never be allowed more and never be cancelled"
 
 
 def test_a_detached_front_is_no_load_for_the_others(front, attached):

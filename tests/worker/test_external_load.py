@@ -40,12 +40,12 @@ def run(dispatcher: Dispatcher, front: str, *commands: m.Command) -> list[m.Exte
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])
-def test_the_last_report_before_the_engine_is_idle_has_no_streams_without_credit(dispatcher, monkeypatch, seconds):
+def test_the_last_report_before_the_engine_is_idle_has_no_paused_streams(dispatcher, monkeypatch, seconds):
     monkeypatch.setattr(dispatcher_module, "LOAD_SECONDS", seconds)
     loads = run(dispatcher, "a", m.Submit(request("1", 100), 5, work=100.0))
     assert loads == [] or loads[-1] == m.NO_LOAD
-    assert not run(dispatcher, "b", m.Credit("unknown", 1)), "nothing has changed"
-    loads = run(dispatcher, "a", m.Credit("1", 5))
+    assert not run(dispatcher, "b", m.Allow("unknown", 1)), "nothing has changed"
+    loads = run(dispatcher, "a", m.Allow("1", 10))
     assert loads == [] or loads[-1] == m.NO_LOAD
 
 

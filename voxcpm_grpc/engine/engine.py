@@ -45,7 +45,7 @@ from voxcpm_grpc.settings.engine import EngineSettings
 
 logger = logging.getLogger(__name__)
 
-UNLIMITED_CREDIT = 1 << 62
+NO_LIMIT = 1 << 62
 PREFILL_BUDGETS = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 256)}  # by device type
 # Prompts join rounds of at least so many streams. The audio of fewer streams leaves a GPU no time for the launch.
 JOIN_FROM = {"cuda": 9, "cpu": 1}
@@ -138,8 +138,8 @@ class Engine:
         self._graphs_wait, self._captured_at = self.runner.graphs_wait, monotonic()
         return slowest
 
-    def add(self, request: Request, credit: int = UNLIMITED_CREDIT) -> None:
-        """Queue a request. `credit` is the number of chunks that may be generated before `grant` adds more.
+    def add(self, request: Request, limit: int = NO_LIMIT) -> None:
+        """Queue a request. `limit` is the number of chunks that may be generated until `allow` raises it.
 
         A request with an adapter waits until that is read. If that is not possible, the request ends.
         Raises InvalidRequest, TooLong, FailedPrecondition or Exhausted, and leaves the engine unchanged then.
@@ -172,7 +172,7 @@ class Engine:
             request=request,
             prompt=prompt,
             keys=keys,
-            credit=credit,
+            limit=limit,
             max_steps=prompt.max_steps,
             queued_at=monotonic(),
         )
@@ -198,10 +198,14 @@ class Engine:
             self._counts["cancelled"] += 1
             self._end(sequence)
 
-    def grant(self, id: str, chunks: int) -> None:
-        """Add `chunks` to the credit of a request. Unknown ids are ignored."""
+    def allow(self, id: str, limit: int) -> None:
+        """Raise the limit of a request. Unknown ids and lower limits are ignored."""
         if sequence := self._sequences.get(id):
-            sequence.grant(chunks, chunks * self.scheduler.step_seconds, monotonic())
+            sequence.allow(limit, self.scheduler.step_seconds, monotonic())
+
+    def paused(self, id: str) -> bool:
+        """True if a request can make no more chunks until its limit rises."""
+        return id in self._sequences and self._sequences[id].paused
 
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
         """Start to encode a waveform. `step` returns its latents as CodecChunks."""
@@ -213,7 +217,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """True if `step` has work to do now. Streams without credit do not count."""
+        """True if `step` has work to do now. Paused streams do not count."""
         parts = self._in_flight or self._generating or self._graphs_wait
         waits = self._awaiting_latents or self._jobs or self._results or self.adapters.pending
         return bool(parts or waits) or self.scheduler.runnable

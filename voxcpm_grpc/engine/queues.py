@@ -8,7 +8,7 @@ from itertools import chain
 
 from voxcpm_grpc.engine.adapters import Adapters, Lora
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.request import CREDIT_CHUNKS
+from voxcpm_grpc.request import RISE_CHUNKS
 
 DRY_MARGIN = 0.5  # seconds of audio with which a stream comes before new ones, and may take slots of others
 SWAP_MARGIN = 2.0  # seconds of audio with which a stream gives its slot to one that runs dry
@@ -46,7 +46,7 @@ class Queues:
         in_flight = sequence.launched - sequence.delivered
         lead = sequence.plays_until - self.now + in_flight * self.step_seconds
         if sequence.is_slow:  # some of the chunks may have been taken since the last report
-            lead = max(lead, (sequence.unsent - CREDIT_CHUNKS / 2) * self.step_seconds)
+            lead = max(lead, (sequence.unsent - RISE_CHUNKS / 2) * self.step_seconds)
         return lead
 
     def _pace(self, sequence: Sequence) -> float:
@@ -98,8 +98,8 @@ class Queues:
     def _yielding_holders(self, candidate: Sequence) -> list[Sequence]:
         """All sequences in slots that use a certain adapter, if all of them give way; empty if there is no such.
 
-        Those without credit give way, and to an interactive candidate all batch sequences. Of several adapters it is
-        the one whose sequences are the cheapest to compute again; those without credit do not count.
+        Paused ones give way, and to an interactive candidate all batch sequences. Of several adapters it is the one
+        whose sequences are the cheapest to compute again; paused ones do not count.
         """
         holders: dict[Lora, list[Sequence]] = {}
         for sequence in self._paused_in_slots + ([] if candidate.is_batch else self._batch_in_slots):
@@ -115,13 +115,13 @@ class Queues:
 
     @property
     def _paused_in_slots(self) -> list[Sequence]:
-        """Sequences without credit that have a slot which another sequence may take."""
+        """Paused sequences that have a slot which another sequence may take."""
         holders = chain(self.running, (sequence for sequence in self.waiting if sequence.slot is not None))
         return [sequence for sequence in holders if sequence.paused and sequence.delivered == sequence.launched]
 
     @property
     def _batch_in_slots(self) -> list[Sequence]:
-        """Batch sequences with credit whose slot an interactive sequence may take."""
+        """Batch sequences that can run and whose slot an interactive sequence may take."""
         if not self.batch:
             return []
         holders = chain(self.running, (sequence for sequence in self.waiting if sequence.slot is not None))
@@ -129,7 +129,7 @@ class Queues:
 
     @property
     def _free_or_paused_slots(self) -> int:
-        """Slots that are free, or become free when a stream without credit is swapped out."""
+        """Slots that are free, or become free when a paused stream is swapped out."""
         return len(self.free_slots) + len(self._paused_in_slots)
 
     @property

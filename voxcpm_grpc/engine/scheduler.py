@@ -37,7 +37,7 @@ class Scheduler(Queues):
     the youngest stream is preempted: it gives its pages back, keeps its slot, and is prefilled again later.
     `step_seconds` is the audio of one step.
 
-    If slots run out, a stream without credit is swapped out: it gives its slot and its pages up, and its state is saved
+    If slots run out, a paused stream is swapped out: it gives its slot and its pages up, and its state is saved
     on the host. So does a stream whose listener has seconds of audio left, if another one has none. A stream that can
     go on waits for a slot, before new streams if its listener runs dry, and otherwise after them.
 

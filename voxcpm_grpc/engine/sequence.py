@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcpm_grpc.engine.adapters import NO_PLACE, Lora
-from voxcpm_grpc.request import CREDIT_CHUNKS, FinishReason, Request
+from voxcpm_grpc.request import RISE_CHUNKS, FinishReason, Request
 
 SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step is far louder
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class Sequence:
     """A request and its progress.
 
-    `launched` steps may still run on the device; `delivered` steps have reached the host. Without credit a sequence is
+    `launched` steps may still run on the device; `delivered` steps have reached the host. At its limit a sequence is
     paused. It keeps its slot until another sequence needs it; then it is swapped out.
     """
 
     request: Request
     prompt: PromptRows
     keys: list[bytes]
-    credit: int  # steps that may still be launched
+    limit: int  # steps that may be launched so far; it never falls
     max_steps: int
     queued_at: float  # monotonic time, as the other times
     admitted_at: float = 0.0  # 0.0: it waits for its first slot; later by the time that it was swapped out
@@ -48,12 +48,12 @@ class Sequence:
     ended: bool = False
     is_batch: bool = field(init=False)
     is_slow: bool = False  # its client does not take the audio as it is made
-    first_credit: int = field(init=False)
+    first_limit: int = field(init=False)
     plays_until: float = field(init=False)  # when a listener who plays audio at once has played all of the stream
 
     def __post_init__(self) -> None:
         self.is_batch = self.request.is_batch
-        self.first_credit = self.credit
+        self.first_limit = self.limit
         self.plays_until = self.queued_at + self.request.lead_seconds
 
     def on_audio(self, seconds: float, now: float) -> None:
@@ -65,18 +65,18 @@ class Sequence:
         self.stepped_at = now
         self.launched += 1
         self.filled += 1
-        self.credit -= 1
-        self.is_slow = self.is_slow or self.unsent > 2 * CREDIT_CHUNKS
+        self.is_slow = self.is_slow or self.unsent > 2 * RISE_CHUNKS
 
-    def grant(self, chunks: int, seconds: float, now: float) -> None:
-        """Add the credit of chunks that its client has taken, with so many seconds of audio.
+    def allow(self, limit: int, step_seconds: float, now: float) -> None:
+        """Raise the limit by the chunks that its client has taken, each with so many seconds of audio.
 
-        A slow client plays them from now on.
+        A slow client plays them from now on. A lower limit than before changes nothing.
         """
+        taken = max(0, limit - self.limit)
         if self.is_slow:
-            self.plays_until = max(self.plays_until, now + seconds)
-        self.credit += chunks
-        self.is_slow = self.is_slow and self.unsent >= CREDIT_CHUNKS
+            self.plays_until = max(self.plays_until, now + taken * step_seconds)
+        self.limit += taken
+        self.is_slow = self.is_slow and self.unsent >= RISE_CHUNKS
 
     def deliver(self, samples: np.ndarray, *, stop: bool) -> FinishReason | None:
         """Count a step whose audio has reached the host. Returns why the speech ends with it, if it does."""
@@ -142,15 +142,15 @@ class Sequence:
 
     @property
     def unsent(self) -> int:
-        """Chunks that its client has not taken, by the last report of the front, which covers CREDIT_CHUNKS or more."""
-        return self.first_credit - self.credit
+        """Chunks that its client has not taken, by the last report of the front, which covers RISE_CHUNKS or more."""
+        return self.launched - (self.limit - self.first_limit)
 
     @property
     def can_step(self) -> bool:
         """Another step may be launched as soon as the context is in the cache."""
-        return self.credit > 0 and self.launched < self.max_steps
+        return self.launched < min(self.limit, self.max_steps)
 
     @property
     def paused(self) -> bool:
-        """Another step needs more credit."""
-        return self.credit <= 0 and self.launched < self.max_steps
+        """Another step needs a higher limit."""
+        return self.limit <= self.launched < self.max_steps

@@ -23,11 +23,11 @@ class _Message(msgspec.Struct, frozen=True, tag=True):
 class Submit(_Message, frozen=True):
     """Start a request.
 
-    The engine makes up to `credit` chunks before it needs a `Credit`. `work` is the expected number of steps.
+    The engine makes up to `limit` chunks until an `Allow` raises that. `work` is the expected number of steps.
     """
 
     request: Request
-    credit: int
+    limit: int
     work: float = 0.0
 
 
@@ -37,11 +37,11 @@ class Check(_Message, frozen=True):
     request: Request
 
 
-class Credit(_Message, frozen=True):
-    """Let a request make `chunks` more chunks."""
+class Allow(_Message, frozen=True):
+    """Let a request make up to `limit` chunks in all. A lower limit than before is ignored, and so is an unknown id."""
 
     id: str
-    chunks: int
+    limit: int
 
 
 class Cancel(_Message, frozen=True):
@@ -225,7 +225,7 @@ class Failed(_Message, frozen=True):
 Command = (
     Submit
     | Check
-    | Credit
+    | Allow
     | Cancel
     | Encode
     | Decode
@@ -309,7 +309,7 @@ class FrontAnswer(_Message, frozen=True):
 class ExternalLoad(_Message, frozen=True):
     """The work of an engine for other fronts.
 
-    `streams` counts their streams, but not those without credit, `steps` is what these still need, and `waiting` of
+    `streams` counts their streams, but not paused ones, `steps` is what these still need, and `waiting` of
     them have had no slot so far. `batch` and `batch_waiting` of these are batch streams.
     """
 

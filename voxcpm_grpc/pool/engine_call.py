@@ -12,10 +12,10 @@ from typing import Generic, TypeVar, cast
 from msgspec.structs import replace
 
 from voxcpm_grpc.errors import VoxCPMError
-from voxcpm_grpc.ipc.messages import Cancel, Command, Credit
+from voxcpm_grpc.ipc.messages import Allow, Cancel, Command
 from voxcpm_grpc.logs import request_id
 from voxcpm_grpc.peekable_queue import PeekableQueue
-from voxcpm_grpc.request import CREDIT_CHUNKS, Admitted, AudioChunk, CodecChunk, Event, Finished
+from voxcpm_grpc.request import RISE_CHUNKS, Admitted, AudioChunk, CodecChunk, Event, Finished
 
 T = TypeVar("T")
 
@@ -31,9 +31,9 @@ class EngineCall(Generic[T]):
     Closing the call, cancelling its reader and dropping the last reference to the call all cancel the work. Replicas
     therefore hold weak references to their calls; a task that reads one must be referenced elsewhere, as all tasks.
 
-    `command` makes the command that starts the work on an engine, for an id and the request id of the log. `work` is
-    the expected number of steps. Up to `credit` chunks wait for the reader; codec jobs have none. Reading a chunk
-    grants another one, unless `grant_on_read` is false; then the reader calls `grant`. If `whole` is true, no piece is
+    `command` makes the command that starts the work of the call on an engine. `work` is the expected number of steps.
+    Up to `window` chunks wait for the reader; codec jobs have none. With `first_limit` the engine makes only so many
+    chunks until the reader calls `allow`; otherwise reading a chunk allows another one. If `whole` is true, no piece is
     delivered before the last. With `is_new` the call starts a stream, which a full queue refuses. It is also refused if
     it would not get a slot before `deadline`, a monotonic time. With `is_batch` it gives its slot to calls without.
     `adapter` is the fingerprint of its LoRA adapter, and `unable` are the replicas that cannot read that. While no
@@ -41,10 +41,10 @@ class EngineCall(Generic[T]):
     """
 
     name: str
-    command: Callable[[str, str], Command]
+    command: Callable[[EngineCall[T]], Command]
     work: float = 1.0
-    credit: int = 0
-    grant_on_read: bool = True
+    window: int = 0
+    first_limit: int | None = None
     prefix: int | None = None
     whole: bool = False
     is_new: bool = False
@@ -55,6 +55,7 @@ class EngineCall(Generic[T]):
     retries_left: int = RETRIES
     id: str = field(init=False, default="")
     engine: str = field(init=False, default="")  # the name of the latest one
+    limit: int = field(init=False)  # chunks that the reader has allowed so far
     log_id: str = field(init=False, default_factory=request_id.get)
     unable: set[object] = field(init=False, default_factory=set[object])
     admitted: bool = field(init=False, default=False)  # by an engine, perhaps one that was lost
@@ -64,15 +65,17 @@ class EngineCall(Generic[T]):
     _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
     _created: float = field(init=False, default_factory=monotonic)
     _waited: float = field(init=False, default=0.0)  # before the present engine
-    _post: Callable[[Credit | Cancel], None] | None = field(init=False, default=None)
+    _post: Callable[[Allow | Cancel], None] | None = field(init=False, default=None)
     _steps_made: int = field(init=False, default=0)
-    _credit_left: int = field(init=False, default=0)
+    _known_limit: int = field(init=False, default=0)  # to the engine
     _admitted_at: float = field(init=False, default=0.0)
     _paused_at: float = field(init=False, default=0.0)
     _paused_seconds: float = field(init=False, default=0.0)
     _held: list[CodecChunk] = field(init=False, default_factory=list)
-    _to_grant: int = field(init=False, default=0)
     _ended: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self.limit = self.window if self.first_limit is None else self.first_limit
 
     # ---- for the reader
 
@@ -88,9 +91,9 @@ class EngineCall(Generic[T]):
             self.cancel()
             raise
         match event:
-            case AudioChunk():
-                if self.grant_on_read:
-                    self.grant(1)
+            case AudioChunk(index=index):
+                if self.first_limit is None:
+                    self.allow(index + 1 + self.window)
             case None:
                 raise StopAsyncIteration
             case VoxCPMError():
@@ -103,20 +106,19 @@ class EngineCall(Generic[T]):
                 self._ended = True
         return cast(T, event)
 
-    def grant(self, chunks: int) -> None:
-        """Let the engine make `chunks` more chunks.
+    def allow(self, limit: int) -> None:
+        """Let the engine make up to `limit` chunks in all. A lower limit than before changes nothing.
 
-        The credit is sent when it amounts to CREDIT_CHUNKS, or to half of the whole. So messages are few, the engine
-        never waits for a reader that keeps up, and it knows which readers do not.
+        The engine gets to know the limit when it has risen by RISE_CHUNKS, or by half of the window. So messages are
+        few, the engine never waits for a reader that keeps up, and it knows which readers do not.
         """
-        self._to_grant += chunks
-        if self._to_grant >= CREDIT_CHUNKS or self._to_grant * 2 >= self.credit:
-            if self._post:
-                if self.paused:
-                    self._paused_seconds += monotonic() - self._paused_at
-                self._credit_left += self._to_grant
-                self._post(Credit(self.id, self._to_grant))
-            self._to_grant = 0
+        self.limit = max(self.limit, limit)
+        rise = self.limit - self._known_limit
+        if self._post and (rise >= RISE_CHUNKS or rise * 2 >= self.window):
+            if self.paused:
+                self._paused_seconds += monotonic() - self._paused_at
+            self._known_limit = self.limit
+            self._post(Allow(self.id, self.limit))
 
     def cancel(self) -> None:
         """Stop the work and the iteration. Does nothing after the end."""
@@ -142,7 +144,7 @@ class EngineCall(Generic[T]):
     @property
     def is_stream(self) -> bool:
         """True if the call takes a slot of its engine."""
-        return self.credit > 0
+        return self.window > 0
 
     @property
     def ended(self) -> bool:
@@ -157,7 +159,7 @@ class EngineCall(Generic[T]):
     @property
     def paused(self) -> bool:
         """True if the engine may make no more chunks: the stream then gives its slot to any other that needs one."""
-        return self.is_stream and self._credit_left <= 0
+        return self.is_stream and self._steps_made >= self._known_limit
 
     @property
     def steps_left(self) -> float:
@@ -172,24 +174,23 @@ class EngineCall(Generic[T]):
         end = self._paused_at if self.paused else monotonic()
         return end - self._admitted_at - self._paused_seconds
 
-    def start(self, id: str, engine: str, post: Callable[[Credit | Cancel], None]) -> Command:
+    def start(self, id: str, engine: str, post: Callable[[Allow | Cancel], None]) -> Command:
         """Start on an engine, the first or another one, which takes commands through `post`; returns the first."""
         self.id, self.engine, self._post = id, engine, post
         self._steps_made = 0
-        self._credit_left = self.credit
+        self._known_limit = self.limit
         self._admitted_at = self._paused_seconds = 0.0
         self.has_slot = False
         self._held.clear()
         self._waited = monotonic() - self._created
-        return self.command(id, self.log_id)
+        return self.command(self)
 
     def deliver(self, event: Event | CodecChunk) -> None:
         """Queue an event for the reader."""
         match event:
             case AudioChunk():
                 self._steps_made += 1
-                self._credit_left -= 1
-                if self._credit_left == 0:
+                if self.paused:
                     self._paused_at = monotonic()
                 self.has_output = True
                 self.events.put(event)

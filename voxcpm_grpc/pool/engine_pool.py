@@ -42,7 +42,7 @@ from voxcpm_grpc.settings.engine import EngineSettings, SupervisionSettings
 
 logger = logging.getLogger(__name__)
 
-LEAD_CHUNKS = 128  # about 20 s of speech
+WINDOW_CHUNKS = 128  # about 20 s of speech
 
 
 class EnginePool:
@@ -185,33 +185,33 @@ class EnginePool:
         self,
         request: Request,
         *,
-        lead_chunks: int = LEAD_CHUNKS,
-        grant_on_read: bool = True,
+        window: int = WINDOW_CHUNKS,
+        first_limit: int | None = None,
         seconds_left: float | None = None,
         max_wait: float = WAIT_SECONDS,
     ) -> EngineCall[Event]:
         """Start a request. Its events are Admitted, then AudioChunks in order, then Finished.
 
-        The request is sent to an engine at once; iteration raises its errors. The engine makes up to `lead_chunks`
-        chunks ahead of the reader. Reading a chunk lets it make another one, unless `grant_on_read` is false; then only
-        `EngineCall.grant` does. A new stream that would wait for a slot for longer than `seconds_left`, the time until
-        its caller's deadline, ends with QueueTooLong at once. The request waits for an engine that restarts for up to
-        `max_wait` seconds. Closing the call (see contextlib.aclosing) or dropping it cancels the request.
+        The request is sent to an engine at once; iteration raises its errors. The engine makes up to `window` chunks
+        ahead of the reader. Reading a chunk lets it make another one, unless there is a `first_limit`: the engine makes
+        so many chunks, and only `EngineCall.allow` raises that. A new stream that would wait for a slot for longer than
+        `seconds_left`, the time until its caller's deadline, ends with QueueTooLong at once. The request waits for an
+        engine that restarts for up to `max_wait` seconds. Closing the call (see contextlib.aclosing) or dropping it
+        cancels the request.
         """
-        credit = max(1, lead_chunks)
         work = work_of(request, self.info)
         plays_until = monotonic() + request.lead_seconds
 
-        def submit(id: str, log_id: str) -> Submit:
+        def submit(call: EngineCall[Event]) -> Submit:
             lead = max(0.0, plays_until - monotonic())  # the call may have waited for an engine
-            return Submit(replace(request, id=id, log_id=log_id, lead_seconds=lead), credit, work)
+            return Submit(replace(request, id=call.id, log_id=call.log_id, lead_seconds=lead), call.limit, work)
 
         call: EngineCall[Event] = EngineCall(
             request.id,
             submit,
             work=work,
-            credit=credit,
-            grant_on_read=grant_on_read,
+            window=window,
+            first_limit=first_limit,
             prefix=prefix_of(request),
             is_new=not request.continues,
             is_batch=request.is_batch,
@@ -241,7 +241,7 @@ class EnginePool:
     async def check(self, request: Request) -> None:
         """Raise InvalidRequest or TooLong if no engine could run a request, however long it waits."""
         call: EngineCall[CodecChunk] = EngineCall(
-            "check", lambda id, log_id: Check(replace(request, id=id, log_id=log_id)), whole=True
+            "check", lambda call: Check(replace(request, id=call.id, log_id=call.log_id)), whole=True
         )
         self._start(call)
         async with contextlib.aclosing(call) as pieces:
@@ -255,7 +255,7 @@ class EnginePool:
         """
         work = work_of_coding(len(waveform) // self.info.samples_per_patch)
         call: EngineCall[CodecChunk] = EngineCall(
-            "encode", lambda id, log_id: Encode(id, waveform, pad_left, log_id), work=work, whole=True
+            "encode", lambda call: Encode(call.id, waveform, pad_left, call.log_id), work=work, whole=True
         )
         self._start(call)
         async with contextlib.aclosing(call) as pieces:
@@ -266,7 +266,7 @@ class EnginePool:
     async def decode(self, latents: np.ndarray) -> AsyncGenerator[np.ndarray]:
         """Decode latents [patches, P, D], and yield pieces of audio, float32 [samples] at the output rate."""
         call: EngineCall[CodecChunk] = EngineCall(
-            "decode", lambda id, log_id: Decode(id, latents, log_id), work=work_of_coding(len(latents))
+            "decode", lambda call: Decode(call.id, latents, call.log_id), work=work_of_coding(len(latents))
         )
         self._start(call)
         async with contextlib.aclosing(call) as pieces:

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from voxcpm_grpc.errors import Internal, Reason, Unavailable
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
+    Allow,
     AskStats,
     CallEvent,
     Cancel,
-    Credit,
     EngineStats,
     ExternalLoad,
     Failed,
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Work(NamedTuple):
-    """Streams with credit, those of them without a slot so far, and the outstanding steps."""
+    """Streams that can run, those of them without a slot so far, and the outstanding steps."""
 
     streams: int
     waiting: int
@@ -150,15 +150,15 @@ class Replica:
     def has_queue(self, *, is_batch: bool = False) -> bool:
         """True if more streams are here than there are slots.
 
-        Streams without credit do not count and, unless `is_batch` is true, batch streams.
+        Paused streams do not count and, unless `is_batch` is true, batch streams.
         """
         return self._info is not None and self._count(with_batch=is_batch).streams > self._info.max_slots
 
     def load(self, *, is_batch: bool = False) -> tuple[Room, float]:
         """The room for a new stream, and the outstanding steps. Both include the work for other fronts.
 
-        Streams without credit do not count: they need no steps, and give their slots to others. So do batch streams, if
-        the new stream is interactive.
+        Paused streams do not count: they need no steps, and give their slots to others. So do batch streams, if the new
+        stream is interactive.
         """
         work = self._count(with_batch=True)
         if self._info is None or work.streams < self._info.max_slots:
@@ -170,7 +170,7 @@ class Replica:
 
     @property
     def running(self) -> int:
-        """Streams with credit that have a slot, or a free slot to take, those of other fronts included."""
+        """Streams that can run and have a slot, or a free slot to take, those of other fronts included."""
         return self._count(with_batch=True).streams - self.queued(is_batch=True)
 
     def queued(self, *, is_batch: bool = False) -> int:
@@ -232,7 +232,7 @@ class Replica:
     async def preload(self, adapter: Adapter) -> None:
         """Let the engine read an adapter. Raises its error, or Unavailable if it is lost meanwhile."""
         call: EngineCall[CodecChunk] = EngineCall(
-            "preload", lambda id, _: Preload(id, adapter), whole=True, retries_left=0
+            "preload", lambda call: Preload(call.id, adapter), whole=True, retries_left=0
         )
         self.start(f"preload.{uuid.uuid4().hex}", call)
         async with contextlib.aclosing(call) as pieces:
@@ -250,7 +250,7 @@ class Replica:
         if self._handle is not None:
             self._on_lost()
 
-    def _post(self, command: Credit | Cancel) -> None:
+    def _post(self, command: Allow | Cancel) -> None:
         """Send a command about a call, unless the call has ended."""
         if command.id not in self._calls:
             return

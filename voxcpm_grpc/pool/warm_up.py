@@ -23,9 +23,9 @@ async def try_out(replica: Replica, info: ModelInfo, new_id: Callable[[EngineCal
     request = Request(id="warm-up", text=WARM_UP_TEXT, sampling=sampling)
     call: EngineCall[Event] = EngineCall(
         request.id,
-        lambda id, _: Submit(replace(request, id=id), WARM_UP_STEPS, WARM_UP_STEPS),
+        lambda call: Submit(replace(request, id=call.id), call.limit, WARM_UP_STEPS),
         work=WARM_UP_STEPS,
-        credit=WARM_UP_STEPS,
+        window=WARM_UP_STEPS,
         wait_until=0.0,  # a start fails at once
     )
     name = replica.name

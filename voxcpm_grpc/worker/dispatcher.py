@@ -20,13 +20,13 @@ from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
     AdapterList,
+    Allow,
     AskStats,
     Attach,
     CallEvent,
     Cancel,
     Check,
     Command,
-    Credit,
     Decode,
     Detach,
     Encode,
@@ -60,8 +60,8 @@ STATS_SECONDS = 1.0  # between two reports of the statistics
 class EngineLike(Protocol):
     """The interface of an Engine.
 
-    `busy` does not count streams without credit. `collect` waits for the results of the last step; the next `step`
-    launches its own work and returns them, with those of the preloads of `adapters`.
+    `busy` does not count streams that are `paused`, at their limits. `collect` waits for the results of the last step;
+    the next `step` launches its own work and returns them, with those of the preloads of `adapters`.
     """
 
     @property
@@ -71,9 +71,10 @@ class EngineLike(Protocol):
     @property
     def busy(self) -> bool: ...
     def warm_up(self) -> float: ...
-    def add(self, request: Request, credit: int) -> None: ...
+    def add(self, request: Request, limit: int) -> None: ...
     def check(self, request: Request) -> None: ...
-    def grant(self, id: str, chunks: int) -> None: ...
+    def allow(self, id: str, limit: int) -> None: ...
+    def paused(self, id: str) -> bool: ...
     def cancel(self, id: str) -> None: ...
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None: ...
     def decode(self, id: str, latents: np.ndarray) -> None: ...
@@ -91,7 +92,6 @@ class _Task:
     is_stream: bool = False
     is_batch: bool = False
     steps_left: float = 0.0  # an estimate
-    credit: int = 0  # chunks that it may still make
     admitted: bool = False
 
 
@@ -190,7 +190,7 @@ class Dispatcher:
 
     def _receive(self, front: str, data: bytes | memoryview, reports: dict[str, list[Report]]) -> None:
         if front != OWNER and front not in self._fronts:
-            return  # it was detached just now, so its work would never get credit and never be cancelled
+            return  # it was detached just now, so its work would never be allowed more and never be cancelled
         try:
             self._handle(front, messages.decode_command(data), reports)
         except VoxCPMError as error:
@@ -209,23 +209,20 @@ class Dispatcher:
     def _handle(self, front: str, command: Command, reports: dict[str, list[Report]]) -> None:
         engine = self._engine
         match command:
-            case Submit(request, credit, work):
-                engine.add(request, credit)
+            case Submit(request, limit, work):
+                engine.add(request, limit)
                 self._tasks[request.id] = _Task(
                     front,
                     request.log_id,
                     is_stream=True,
                     is_batch=request.is_batch,
                     steps_left=work,
-                    credit=credit,
                 )
             case Check(request):
                 engine.check(request)
                 reports[front].append(CallEvent(request.id, CodecChunk(np.zeros(0, np.float32), last=True)))
-            case Credit(id, chunks):
-                engine.grant(id, chunks)
-                if task := self._tasks.get(id):
-                    task.credit += chunks
+            case Allow(id, limit):
+                engine.allow(id, limit)
             case Cancel(id):
                 self._tasks.pop(id, None)
                 engine.cancel(id)
@@ -278,7 +275,6 @@ class Dispatcher:
                 self._log(logging.DEBUG, "admitted", id, task.log_id, queue_seconds=result.queue_seconds)
             case AudioChunk():
                 task.steps_left = max(0.0, task.steps_left - 1)
-                task.credit -= 1
             case Finished():
                 del self._tasks[id]
                 self._log(logging.DEBUG, "finished", id, task.log_id, steps=result.steps, reason=result.reason)
@@ -304,7 +300,7 @@ class Dispatcher:
         if now - self._load_reported < LOAD_SECONDS and self._engine.busy:
             return
         self._load_reported = now
-        active = [task for task in self._tasks.values() if task.is_stream and task.credit > 0]
+        active = [task for id, task in self._tasks.items() if task.is_stream and not self._engine.paused(id)]
         for front in self._fronts:
             others = [task for task in active if task.front != front]
             batch = [task for task in others if task.is_batch]

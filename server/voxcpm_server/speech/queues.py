@@ -99,7 +99,7 @@ Output = Generated | Silent | Silence | FlushDone | Interrupted | End | Stop
 
 
 class OutputQueue:
-    """The queue from the speaker to the writer, for one task at each end. The speaker's credit limits its length.
+    """The queue from the speaker to the writer, for one task at each end. The window of the stream limits its length.
 
     `get` merges queued audio of one segment into chunks of up to `max_merged` samples, so that a slow client gets fewer
     messages. A long silence is divided, so that an interrupt can drop the rest of it.

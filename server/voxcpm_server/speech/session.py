@@ -29,13 +29,13 @@ from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.chunk_writer import ChunkWriter, Reply
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.language_claim import LanguageClaim
-from voxcpm_server.speech.lead import Lead
 from voxcpm_server.speech.playback import Playback
 from voxcpm_server.speech.queues import End, FlushDone, Generated, Interrupted, OutputQueue, Silence, Silent, Stop, Work
 from voxcpm_server.speech.speaker import Speaker
 from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.speech.timing import SegmentTiming
 from voxcpm_server.speech.turns import Turns
+from voxcpm_server.speech.window import Window
 from voxcpm_server.wire import replies
 from voxcpm_server.wire.inputs import (
     Continuity,
@@ -112,8 +112,8 @@ class Session:
         self._last_read = time.monotonic()
         self.summary = Summary(began=self._last_read) if reply is None else reply.summary
         self._idle = IdleTimeout(tasks=3, seconds=limits.stream_idle_seconds)
-        lead_chunks = int(config.max_lead * info.output_sample_rate / info.samples_per_step)
-        self._lead = Lead(max(1, lead_chunks), ahead=config.continuity is Continuity.INDEPENDENT)
+        size = max(1, int(config.max_lead * info.output_sample_rate / info.samples_per_step))
+        self._window = Window(size, ahead=config.continuity is Continuity.INDEPENDENT)
         self._work: PeekableQueue[Work] = PeekableQueue()
         self._output = OutputQueue(
             max_merged=MERGED_SECONDS * info.output_sample_rate,
@@ -138,7 +138,7 @@ class Session:
             pool=pool,
             encode=encode,
             remaining=remaining,
-            lead=self._lead,
+            window=self._window,
             playback=self._chunks.playback,
             max_carry_seconds=limits.max_carry_seconds,
             work=self._work,
@@ -356,7 +356,7 @@ class Session:
         unsent = self._output.unsent()
         dropped = self._output.drop()
         await asyncio.wait([self._speaking])
-        self._lead.release(dropped)
+        self._window.on_sent(dropped)
         self._chunks.playback.cut(asyncio.get_running_loop().time())
         self._turns.end()
         self._speaker.reset()
@@ -385,7 +385,7 @@ class Session:
             match await self._idle.wait(self._output.get(needed=needed)):
                 case Generated(segment, AudioChunk(samples=samples), merged):
                     await chunks.audio(samples, segment.turn, segment.index)
-                    self._lead.release(merged)
+                    self._window.on_sent(merged)
                 case Generated(segment, Admitted() as admitted):
                     self._log_segment(
                         "slot",

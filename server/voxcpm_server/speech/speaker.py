@@ -21,11 +21,11 @@ from voxcpm_grpc.request import MAX_SEED, Admitted, AudioChunk, Conditioning, Ev
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.continuity import Context
 from voxcpm_server.speech.idle_timeout import IdleTimeout
-from voxcpm_server.speech.lead import Lead
 from voxcpm_server.speech.playback import Playback
 from voxcpm_server.speech.queues import End, FlushDone, Generated, OutputQueue, Silence, Silent, Work
 from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.speech.timing import SegmentTiming
+from voxcpm_server.speech.window import Window
 from voxcpm_server.wire.inputs import Continuity, GenerateConfig
 from voxcpm_server.wire.outputs import EndReason, Segment, Summary
 
@@ -43,7 +43,7 @@ class Speaker:
     voice: conditioning of the stream
     encode: encodes audio of the model, float32 [n] at its output rate, to latents [patches, P, D]
     remaining: seconds until the caller's deadline; None without one
-    lead: the credit of the stream
+    window: the limit on the audio that was made and not sent
     playback: the playback of the audio that was sent
     max_carry_seconds: speech carried from segment to segment
     on_segment: receives the times of each segment when it ends
@@ -61,7 +61,7 @@ class Speaker:
         pool: EnginePool,
         encode: Callable[[np.ndarray], Awaitable[np.ndarray]],
         remaining: Callable[[], float | None],
-        lead: Lead,
+        window: Window,
         playback: Playback,
         max_carry_seconds: float,
         work: PeekableQueue[Work],
@@ -77,7 +77,7 @@ class Speaker:
         self._pool = pool
         self._encode = encode
         self._remaining = remaining
-        self._lead = lead
+        self._window = window
         self._playback = playback
         self._work = work
         self._output = output
@@ -116,7 +116,7 @@ class Speaker:
                 if self._ahead is None:
                     segment = await self._preparation.prepare(work)
                     if segment.text:
-                        await self._lead.wait()
+                        await self._window.wait()
                         await self._wait_for_quota()
                     self._ahead = segment, self._begin(segment)
                 (segment, call), self._ahead = self._ahead, None
@@ -142,8 +142,6 @@ class Speaker:
             return
         self._on_event(segment, first)
         async for event in self._call:
-            if isinstance(event, AudioChunk):
-                self._lead.on_chunk(self._call)
             self._on_event(segment, event)
             following = self._work.peek()
             if self._ahead is None and isinstance(following, Segment) and self._may_go_ahead(following):
@@ -154,22 +152,15 @@ class Speaker:
         """Generate a segment again as long as its speech runs on, and put the last attempt into the output."""
         most, attempt = segment.turn_config.max_attempts, segment
         for left in reversed(range(most)):
-            events, held = [first], 0
-            try:
-                async for event in self._call:
-                    events.append(event)
-                    if isinstance(event, AudioChunk):
-                        self._lead.on_chunk(self._call)
-                        self._lead.lend(self._call)  # the audio waits here for as long as it takes
-                        held += 1
-                finished = events[-1]
-                if not (left and isinstance(finished, Finished) and finished.ran_on):
-                    held = 0
-                    for event in events:
-                        self._on_event(segment, event)
-                    return
-            finally:
-                self._lead.release(held)
+            events = [first]
+            async for event in self._call:
+                events.append(event)
+                self._call.allow(len(events) + self._window.size)  # the audio waits here for as long as it takes
+            finished = events[-1]
+            if not (left and isinstance(finished, Finished) and finished.ran_on):
+                for event in events:
+                    self._on_event(segment, event)
+                return
             self._summary.steps += finished.steps
             self._summary.engine += finished.engine_seconds
             attempt = _with_next_seed(attempt)
@@ -216,7 +207,7 @@ class Speaker:
 
     async def _close(self, call: EngineCall[Event]) -> None:
         await call.aclose()
-        self._lead.close(call)
+        self._window.close(call)
         if self._on_segment is not None and (timing := self._timings.pop(call, None)):
             timing.engine, timing.ended, timing.error = call.engine, time.monotonic(), sys.exception()
             self._on_segment(timing)
@@ -224,7 +215,7 @@ class Speaker:
     def _may_go_ahead(self, following: Segment) -> bool:
         if self._context.needs_latents or self._context.begins_anew(following):
             return False
-        return self._lead.free > 0 and not (self._quota and self._quota.wait())
+        return self._window.next_limit > 0 and not (self._quota and self._quota.wait())
 
     async def _wait_for_quota(self) -> None:
         """Wait until the quota of the caller allows another segment.
@@ -288,12 +279,12 @@ class Speaker:
         )
         call = self._pool.generate(
             request,
-            lead_chunks=self._lead.share,
-            grant_on_read=False,
+            window=self._window.size,
+            first_limit=self._window.next_limit,
             seconds_left=self._remaining(),
             max_wait=self._max_wait(),
         )
-        self._lead.open(call)
+        self._window.open(call)
         if self._on_segment is not None:
             self._timings[call] = SegmentTiming(segment)
         return call
@@ -302,7 +293,7 @@ class Speaker:
     def _lead_seconds(self) -> float:
         """The audio that its listener has not played so far, as long as a step of the model makes it."""
         info = self._pool.info
-        unsent = self._lead.unsent * info.samples_per_step / info.output_sample_rate
+        unsent = self._window.unsent * info.samples_per_step / info.output_sample_rate
         return max(0.0, self._playback.ends - asyncio.get_running_loop().time()) + unsent
 
     def _max_wait(self) -> float:
@@ -356,6 +347,7 @@ class Speaker:
             self._timings[self._call].on_event(event)
         match event:
             case AudioChunk(samples=samples):
+                self._window.on_chunk()
                 summary.speaks = True
                 if not self._context.has_voice:
                     self._first_speech.append(samples)

@@ -10,76 +10,68 @@ from voxcpm_grpc.request import Event
 Call = EngineCall[Event]
 
 
-class Lead:
-    """Distributes the credit of a stream over its calls, so that at most `chunks` chunks exist that were not sent.
+class Window:
+    """Sets the limits of the calls of a stream, so that at most `size` chunks exist that were not sent or dropped.
 
-    A chunk uses up credit from the moment an engine is allowed to make it until the client's connection has taken it.
-    Credit that comes back goes to the oldest call, or waits for the next one. A stream with two calls at a time
-    (`ahead`) starts each with half of the credit.
+    Calls end in the order in which they start. The oldest one may make everything that the window has room for, but a
+    stream with two calls at a time (`ahead`) keeps half of the window for the second one.
 
-    A call whose audio is held back as a whole may need more credit than there is. `lend` gives it some, which the next
-    credit that comes back repays.
+    A call whose audio is held back as a whole may make more than there is room for. No other call then starts before
+    enough of it was sent.
     """
 
-    def __init__(self, chunks: int, *, ahead: bool) -> None:
-        self._chunks = self._free = chunks
-        self._share = max(1, chunks // 2) if ahead else chunks
-        self._unused: dict[Call, int] = {}  # credit of each open call for chunks that are not made, the oldest first
-        self._lent = 0
-        self._returned = asyncio.Event()
-
-    @property
-    def free(self) -> int:
-        """Chunks that no call may make yet."""
-        return self._free
+    def __init__(self, size: int, *, ahead: bool) -> None:
+        self.size = size
+        self._reserve = size // 2 if ahead else 0
+        self._made = self._sent = 0  # chunks of the stream
+        self._ended = 0  # those of calls that have ended
+        self._calls: list[Call] = []  # the open ones, the oldest first
+        self._moved = asyncio.Event()
 
     @property
     def unsent(self) -> int:
         """Chunks that were made and not sent."""
-        return self._chunks + self._lent - self._free - sum(self._unused.values())
-
-    async def wait(self) -> None:
-        """Wait until a call can start, and what was lent is repaid."""
-        while not self._free or self._lent:
-            self._returned.clear()
-            await self._returned.wait()
+        return self._made - self._sent
 
     @property
-    def share(self) -> int:
-        """The credit for a call that starts now."""
-        return min(self._share, self._free)
+    def next_limit(self) -> int:
+        """The limit of a call that starts now. None may start with a limit below 1."""
+        reserve = 0 if self._calls else self._reserve
+        return self._room - reserve - sum(call.limit for call in self._calls)
+
+    async def wait(self) -> None:
+        """Wait until a call may start."""
+        while self.next_limit < 1:
+            self._moved.clear()
+            await self._moved.wait()
 
     def open(self, call: Call) -> None:
-        """Count the credit with which a call has started."""
-        self._unused[call] = call.credit
-        self._free -= call.credit
+        """Add a call, which has started with `next_limit`."""
+        self._calls.append(call)
 
-    def on_chunk(self, call: Call) -> None:
-        """Count a chunk that a call has made."""
-        self._unused[call] -= 1
-
-    def lend(self, call: Call) -> None:
-        """Let a call make another chunk, although none was sent."""
-        self._lent += 1
-        self._unused[call] += 1
-        call.grant(1)
+    def on_chunk(self) -> None:
+        """Count a chunk that the oldest call has made."""
+        self._made += 1
 
     def close(self, call: Call) -> None:
-        """Take back the credit that a call has not used."""
-        self.release(self._unused.pop(call))
+        """Remove a call, and give the others what it did not use."""
+        self._calls.remove(call)
+        self._ended = self._made
+        self._raise_limits()
 
-    def release(self, chunks: int) -> None:
-        """Take back the credit of chunks that were sent or dropped."""
-        repaid = min(chunks, self._lent)
-        self._lent -= repaid
-        chunks -= repaid
-        if repaid and not self._lent:
-            self._returned.set()
-        if not chunks:
-            return
-        if oldest := next(iter(self._unused), None):
-            self._unused[oldest] += chunks
-            oldest.grant(chunks)
-        else:
-            self._free += chunks
-            self._returned.set()
+    def on_sent(self, chunks: int) -> None:
+        """Count chunks that were sent or dropped."""
+        self._sent += chunks
+        self._moved.set()
+        self._raise_limits()
+
+    @property
+    def _room(self) -> int:
+        """Chunks that the open calls may make in all."""
+        return self.size + self._sent - self._ended
+
+    def _raise_limits(self) -> None:
+        room, reserve = self._room, self._reserve
+        for call in self._calls:
+            call.allow(room - reserve)
+            room, reserve = room - call.limit, 0

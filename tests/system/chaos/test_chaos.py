@@ -37,7 +37,7 @@ async def test_every_loss_once(tmp_path):
 
 async def disturb(w: World) -> None:
     before = {replica.name: len(replica.calls) for replica in w.pool.replicas}
-    stream = w.pool.generate(replace(mixed_requests()[3], id="heard"), lead_chunks=1)
+    stream = w.pool.generate(replace(mixed_requests()[3], id="heard"), window=1)
     [victim] = [replica.name for replica in w.pool.replicas if len(replica.calls) > before[replica.name]]
     async with asyncio.timeout(HANG_SECONDS):
         assert isinstance(await anext(stream), Admitted)

@@ -50,7 +50,7 @@ async def ready_engines_are(pool: EnginePool, wanted: int) -> None:
 async def test_a_removed_replica_finishes_its_streams():
     launchers = [Launcher([replace(BUSY, slots=8)], name=f"engine-{n}") for n in range(2)]
     async with scaled(*launchers, bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
-        streams = [pool.generate(request(f"s{n}", 80), lead_chunks=UNREAD) for n in range(2)]
+        streams = [pool.generate(request(f"s{n}", 80), window=UNREAD) for n in range(2)]
         assert [len(replica.calls) for replica in pool.replicas] == [1, 1]
         await until(lambda: sum(replica.ready for replica in pool.replicas) < 2)
         assert [len(replica.calls) for replica in pool.replicas] == [1, 1], "it drains"
@@ -83,7 +83,7 @@ async def test_an_engine_that_cannot_be_stopped_at_once_is_stopped_later(monkeyp
     async with scaled(*launchers, more=[more], bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
         await ready_engines_are(pool, 1)
         assert "too many open files" in caplog.text
-        streams = [pool.generate(request(f"s{n}", 100), lead_chunks=100) for n in range(4)]
+        streams = [pool.generate(request(f"s{n}", 100), window=100) for n in range(4)]
         await until(lambda: more.handles)
         await asyncio.gather(*map(everything, streams))
         await ready_engines_are(pool, 1)
@@ -124,7 +124,7 @@ async def test_streams_that_are_not_read_add_no_engine(monkeypatch):
     monkeypatch.setattr(Scaler, "wanted", lambda *load: decisions.append(load) or wanted(*load))
     more = Launcher([BUSY], name="engine-1")
     async with scaled(Launcher([BUSY]), more=[more], bounds=replace(BOUNDS, grow_seconds=0.0)) as pool:
-        streams = [pool.generate(request(f"s{n}", 100), lead_chunks=2) for n in range(2)]
+        streams = [pool.generate(request(f"s{n}", 100), window=2) for n in range(2)]
         await until(lambda: all(stream.paused for stream in streams))
         await everything(pool.generate(request("read", 10)))
         before = len(decisions)

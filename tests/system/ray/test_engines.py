@@ -90,7 +90,7 @@ async def test_two_nodes_serve(nodes, tmp_path):
         latents = await pool.encode(waveform, pad_left=False)
         assert np.array_equal(latents[:, 0, 0], np.arange(4000))
         before = sum(steps_by_engine(tmp_path))
-        slow = pool.generate(request("slow", 64), lead_chunks=8)
+        slow = pool.generate(request("slow", 64), window=8)
         await anext(slow)
         await steps_reach(lambda: sum(steps_by_engine(tmp_path)), before + 1 + 8)  # as long as the test does not read
         assert is_whole(await everything(slow), 64)

@@ -72,13 +72,13 @@ async def test_others_need_the_same_steps_with_and_without_stalled_readers(tmp_p
         await others("first")  # the first records include the steps of the warm-up
         alone, steps = await others("before")
         requests = [replace(mixed_requests()[n % 8], id=f"stalled {n}") for n in range(stalled)]
-        calls = [pool.generate(request, lead_chunks=3, grant_on_read=False) for request in requests]
+        calls = [pool.generate(request, window=3, first_limit=3) for request in requests]
         await until(lambda: all(call.paused for call in calls))
         chunks, steps_beside = await others("beside")
         assert chunks == alone
         assert steps_beside == steps
         for call in calls:
-            call.grant(1000)
+            call.allow(1003)
         ends = [(await everything(call))[-1] for call in calls]
         assert all(isinstance(end, Finished) for end in ends)
         undisturbed = [(await everything(pool.generate(request)))[-1] for request in requests[:8]]

@@ -168,7 +168,7 @@ def cpu_of_engines(server: Server) -> float:
 
 
 def wait_until_idle(server: Server) -> None:
-    """Wait until the engines make no more steps: all credit is used up.
+    """Wait until the engines make no more steps: all streams are at their limits.
 
     An engine that still makes steps uses more CPU time than that beside many other programs, too.
     """
