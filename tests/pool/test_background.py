@@ -27,6 +27,7 @@ ALLOWED = {
     "server/voxcpm_server/app.py": "a pool that is watched for its end raises nothing, and its task is cancelled",
     "server/voxcpm_server/rpc/call.py": "the caller awaits each read and write",
     "server/voxcpm_server/rpc/server.py": "a TaskGroup",
+    "server/voxcpm_server/speech/reader.py": "the reader awaits each read",
     "server/voxcpm_server/speech/session.py": "a task that fails ends its stream",
     "server/voxcpm_server/voices/uploads.py": "a TaskGroup",
     "server/voxcpm_server/auth/tokens.py": "the task logs its errors, and the calls that need its keys await it",

@@ -19,7 +19,7 @@ from support.waiting import HANG_SECONDS
 from voxcpm_grpc.audio import AudioFormat, Encoding
 from voxcpm_grpc.errors import Exhausted
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.speech import backlog
+from voxcpm_server.speech import reader
 from voxcpm_server.wire.inputs import Continuity, Flush, Interrupt, Pause, Text
 
 STEP = 960  # samples of a character; the space before a new word counts
@@ -177,7 +177,7 @@ async def test_a_pause_out_of_range_is_refused(served, details_of, milliseconds)
 
 
 async def test_too_many_waiting_pauses_are_refused(served, details_of, monkeypatch):
-    monkeypatch.setattr(backlog, "MAX_PAUSES", 20)
+    monkeypatch.setattr(reader, "MAX_PAUSES", 20)
     served.pool.hold_after = 2
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await served.generate("One is. ", *[pause(1)] * 30)

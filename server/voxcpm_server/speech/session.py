@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -24,41 +23,37 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, Priority
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.speech.backlog import check_pauses, check_unanswered
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.chunk_writer import ChunkWriter, Reply
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.language_claim import LanguageClaim
 from voxcpm_server.speech.playback import Playback
-from voxcpm_server.speech.queues import End, FlushDone, Generated, Interrupted, OutputQueue, Silence, Silent, Stop, Work
+from voxcpm_server.speech.queues import (
+    End,
+    FlushDone,
+    Generated,
+    Interrupted,
+    Output,
+    OutputQueue,
+    Silence,
+    Silent,
+    Stop,
+    Work,
+)
+from voxcpm_server.speech.reader import Reader
 from voxcpm_server.speech.speaker import Speaker
 from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.speech.timing import SegmentTiming
 from voxcpm_server.speech.turns import Turns
 from voxcpm_server.speech.window import Window
 from voxcpm_server.wire import replies
-from voxcpm_server.wire.inputs import (
-    Continuity,
-    Finish,
-    Flush,
-    GenerateConfig,
-    GenerateInput,
-    Idle,
-    Interrupt,
-    Pause,
-    Text,
-    TurnChange,
-    TurnConfig,
-)
+from voxcpm_server.wire.inputs import Continuity, GenerateConfig, GenerateInput, Interrupt
 from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
-from voxcpm_server.wire.requests import style_with_prompt_error
 
 log = logging.getLogger(__name__)
 
 MERGED_SECONDS = 0.5  # longest audio of one message
 RESERVE_SECONDS = 1.0  # of audio at the listener, beyond which messages become longer
-IDLE_END_SECONDS = 1.0  # for the end of a stream that was idle and had no text
-IDLE_RULE = "limits.stream_idle_seconds"
 SETTLE_SECONDS = 1.0  # longest wait at the end for the message that is being sent
 
 
@@ -103,14 +98,12 @@ class Session:
         info = pool.info
         self._config = config
         self._open_sessions = set[Session]() if open_sessions is None else open_sessions
-        self._max_text_chars = limits.max_text_chars
-        self._idle_seconds = limits.stream_idle_seconds
+        self._limits = limits
         self._shorten = shorten
         self._has_prompt = voice.prompt is not None
         self._turns = Turns(config.segmentation, config.turn)
         self._unfinished: dict[tuple[int, int], Segment] = {}  # queued, and their end not yet sent
-        self._last_read = time.monotonic()
-        self.summary = Summary(began=self._last_read) if reply is None else reply.summary
+        self.summary = Summary(began=time.monotonic()) if reply is None else reply.summary
         self._idle = IdleTimeout(tasks=3, seconds=limits.stream_idle_seconds)
         size = max(1, int(config.max_lead * info.output_sample_rate / info.samples_per_step))
         self._window = Window(size, ahead=config.continuity is Continuity.INDEPENDENT)
@@ -188,7 +181,7 @@ class Session:
         """
         self._open_sessions.add(self)
         self._speaking = self._spawn(self._speaker.run())
-        self._spawn(self._read(first, messages))
+        self._spawn(self._reader().run(first, messages))
         writing = self._spawn(self._write(), last=True)
         try:
             await self._outcome
@@ -204,6 +197,21 @@ class Session:
                 await self._end(writing)
             finally:
                 self._open_sessions.discard(self)
+
+    def _reader(self) -> Reader:
+        """A new reader. The session has no reference to it, because it refers to the session."""
+        return Reader(
+            self._turns,
+            has_prompt=self._has_prompt,
+            limits=self._limits,
+            idle=self._idle,
+            work=self._work,
+            waiting=self._waiting,
+            summary=self.summary,
+            on_segment=self._on_segment,
+            interrupt=self._interrupt,
+            shorten=self._shorten,
+        )
 
     async def _end(self, writing: asyncio.Task[None]) -> None:
         """Cancel the tasks, the writer last: a status that overtakes the first message never reaches the client.
@@ -242,104 +250,18 @@ class Session:
         task.add_done_callback(done)
         return task
 
-    # ---- the reader
+    # ---- for the reader
 
-    async def _read(self, first: GenerateInput | None, messages: AsyncIterator[GenerateInput]) -> None:
-        try:
-            async with self._idle:
-                message = first or await self._next(messages)
-                while message is not None and not isinstance(message, Finish | Idle):
-                    await self._handle(message)
-                    message = await self._next(messages)
-                if isinstance(message, Idle):
-                    await self._on_idle()
-                    return
-                await self._on_end()
-                if message is not None and await self._next(messages) is not None:
-                    raise InvalidRequest("a message follows finish, which must be the last", field="finish")
-        except TimeoutError:
-            await self._on_idle()
+    def _waiting(self) -> Iterable[Work | Output]:
+        """Everything that waits to be spoken or sent."""
+        return chain(self._work, self._speaker.pauses, self._output)
 
-    async def _next(self, messages: AsyncIterator[GenerateInput]) -> GenerateInput | None:
-        """The next message; None after the last one. A pause of the text meanwhile completes its sentence."""
-        if self._turns.max_wait is None:
-            message = await self._idle.wait(anext(messages, None))
-        else:
-            reading = asyncio.ensure_future(anext(messages, None))
-            try:
-                while not reading.done() and (wait := self._turns.max_wait) is not None:
-                    left = max(0.0, self._last_read + wait - time.monotonic())
-                    await self._idle.wait(asyncio.wait([reading], timeout=left))
-                    if not reading.done():
-                        for segment in self._turns.pause():
-                            self._submit(segment)
-                message = await self._idle.wait(reading)
-            finally:
-                reading.cancel()
-        self._last_read = time.monotonic()
-        return message
-
-    async def _handle(self, message: GenerateInput) -> None:
-        match message:
-            case Text(text):
-                await self._on_text(text)
-            case Flush(tag, end_turn):
-                check_unanswered(self._work, self._output)
-                await self._flush()
-                self._work.put(FlushDone(tag))
-                if end_turn:
-                    self._turns.end()
-            case Pause(milliseconds):
-                check_pauses(self._work, self._speaker.pauses, self._output)
-                await self._flush()
-                self._work.put(Silence(self._turns.separate(), 0, milliseconds))
-            case Interrupt():
-                check_unanswered(self._work, self._output)
-                await self._on_interrupt(message)
-            case TurnChange(config, has_seed):
-                self._on_turn_change(config, has_seed)
-            case GenerateConfig():
-                raise InvalidRequest("config must be the first message of the stream", field="config")
-
-    async def _on_text(self, text: str) -> None:
-        queued = sum(len(work.source) for work in self._work if isinstance(work, Segment))
-        waiting, limit = queued + self._turns.pending + len(text), self._max_text_chars
-        if waiting > limit:
-            raise InvalidRequest(
-                f"{waiting} characters wait to be spoken and the limit is {limit}; send text as it is spoken",
-                field="text",
-            )
-        if text and self.summary.first_text is None:
-            self.summary.first_text = time.monotonic()
-        async for segment in self._turns.feed(text):
-            self._submit(segment)
-
-    async def _flush(self) -> None:
-        async for segment in self._turns.flush():
-            self._submit(segment)
-
-    def _submit(self, segment: Segment) -> None:
-        if segment.text and self.summary.first_segment is None:
-            self.summary.first_segment = time.monotonic()
+    def _on_segment(self, segment: Segment) -> None:
         self._chunks.warn(*self._claim.of_text(segment.text))
         self._unfinished[segment.turn, segment.index] = segment
         self._log_segment("segment", segment, characters=len(segment.text), cut=segment.cut.value)
-        self._work.put(segment)
 
-    async def _on_end(self) -> None:
-        if not self._turns.chars:  # a caller that reads nothing has opened a stream for nothing
-            self._shorten(self._idle_seconds, IDLE_RULE)
-        await self._flush()
-        if self._turns.has_text and not self._turns.speakable:
-            raise InvalidRequest("there is nothing to speak: the text has no letter and no digit", field="text")
-        self._work.put(End())
-
-    async def _on_idle(self) -> None:
-        self._shorten(self._idle_seconds if self._turns.chars else min(IDLE_END_SECONDS, self._idle_seconds), IDLE_RULE)
-        await self._flush()
-        self._work.put(End(EndReason.IDLE))
-
-    async def _on_interrupt(self, message: Interrupt) -> None:
+    async def _interrupt(self, message: Interrupt) -> None:
         assert self._speaking is not None
         played, sent = message.played_samples, self._chunks.offset
         if played is not None and not 0 <= played <= sent:
@@ -358,19 +280,11 @@ class Session:
         await asyncio.wait([self._speaking])
         self._window.on_sent(dropped)
         self._chunks.playback.cut(asyncio.get_running_loop().time())
-        self._turns.end()
         self._speaker.reset()
         self.summary.reason = EndReason.INTERRUPTED
         self._output.put(Interrupted(message.tag, played, tuple(self._unfinished.values()), flushes, unsent))
         self._unfinished.clear()
         self._speaking = self._spawn(self._speaker.run())
-
-    def _on_turn_change(self, config: TurnConfig, has_seed: bool) -> None:
-        if config.style and self._has_prompt:
-            raise style_with_prompt_error("turn.style")
-        if not has_seed:
-            config = replace(config, sampling=replace(config.sampling, seed=self._config.turn.sampling.seed))
-        self._turns.config = config
 
     def _log_segment(self, event: str, segment: Segment, **fields: str | int | float) -> None:
         turn = self._chunks.first_turn + segment.turn
