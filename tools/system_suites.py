@@ -15,7 +15,6 @@ class Load(Enum):
 
     COMPUTES = "one that waits runs beside it, and goes first"
     WAITS = "it waits for timeouts, processes and checks more than it computes: one that computes runs beside it"
-    COMPARES = "it compares the throughput of the host with and without a load: nothing runs beside it"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,6 @@ PROCESSES = ("voxcpm_grpc/pool/", "voxcpm_grpc/ipc/", "voxcpm_grpc/worker/")
 CONTRACT = ("protos/", "voxcpm_grpc/v1/", "buf.yaml")
 START = tuple(f"server/voxcpm_server/{one}" for one in ("app.py", "main.py", "pools.py", "signals.py", "start.py"))
 SERVER = ("server/voxcpm_server/rpc/", "server/voxcpm_server/wire/", "server/voxcpm_server/speech/", *START)
-READERS = (*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/", "server/voxcpm_server/rpc/")
 THOROUGH_GATEWAY = ("access", "bodies", "heads", "openai_habits", "own_names")
 
 SUITES = (
@@ -191,20 +189,10 @@ SUITES = (
     ),
     Suite(
         "stalled-readers",
-        "the throughput of streams beside clients that do not read",
+        "clients that do not read: the steps and the throughput of others, and the end of calls that take nothing",
         10,
-        ("tests/system/stalled-readers/test_throughput.py",),
         environment=PYTHON,
-        load=Load.COMPARES,
-        judges=READERS,
-    ),
-    Suite(
-        "blocked-writes",
-        "clients that do not read: the steps of others, and the end of calls that take nothing",
-        8,
-        ("tests/system/stalled-readers/test_steps.py", "tests/system/stalled-readers/test_blocked_writes.py"),
-        environment=PYTHON,
-        judges=READERS,
+        judges=(*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/", "server/voxcpm_server/rpc/"),
     ),
     Suite(
         "fuzz",

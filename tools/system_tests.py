@@ -13,8 +13,7 @@ Debian, and changes nothing outside its folder. A suite fails if a tool cannot b
 skipped, or if its time is over.
 
 One suite more than there are cores runs at once, because none keeps a core busy all the time: one of those that mostly
-wait, and beside it, at a lower priority, some of the others, those with the highest limit of time first. A suite that
-compares throughput runs alone.
+wait, and beside it, at a lower priority, some of the others, those with the highest limit of time first.
 """
 
 from __future__ import annotations
@@ -302,10 +301,10 @@ def main() -> int:
     if unknown := set(chosen) - set(names):
         parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     suites = sorted((suite for suite in SUITES if suite.name in chosen), key=lambda suite: -suite.minutes)
-    waiting, computing, comparing = (
-        deque(suite for suite in suites if suite.load is load) for load in (Load.WAITS, Load.COMPUTES, Load.COMPARES)
+    waiting, computing = (
+        deque(suite for suite in suites if suite.load is load) for load in (Load.WAITS, Load.COMPUTES)
     )
-    results = run_all(comparing)
+    results: dict[str, Counts | list[str]] = {}
     lanes = [taken(waiting, computing), *(taken(computing, waiting) for _ in range(os.cpu_count() or 1))]
     with ThreadPoolExecutor(len(lanes)) as threads:
         for found in threads.map(run_all, lanes):
