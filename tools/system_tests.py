@@ -1,7 +1,8 @@
 """Runs the system tests, in environments under .venv-system.
 
 It prints a line for each suite when it ends, and at the end the output of those that failed. `logs` under .venv-system
-keeps outputs and reports, and `seconds.json` the time of each suite and file of tests.
+keeps outputs and reports, and `seconds.json` the time of each suite and file of tests, beside the seconds of processors
+that each suite used, which the load of the host changes less.
 
     python tools/system_tests.py            # all suites
     python tools/system_tests.py ray fuzz   # these two
@@ -12,8 +13,7 @@ Debian, and changes nothing outside its folder. A suite fails if a tool cannot b
 skipped, or if its time is over.
 
 One suite more than there are cores runs at once, because none keeps a core busy all the time: one of those that mostly
-wait, and beside it, at a lower priority, some of the others, those with the highest limit of time first. A suite that
-compares throughput runs alone.
+wait, and beside it, at a lower priority, some of the others, those with the highest limit of time first.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import argparse
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -37,7 +38,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from system_suites import HOME, ROOT, SUITES, Environment, Load, Suite, called_for
+from system_environments import HOME, ROOT, Environment
+from system_suites import SUITES, Load, Suite, called_for
 
 PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rs", "--tb=short")
 SHOWN_LINES = 60  # of the begin, and of the end, of the output of a suite that failed
@@ -58,6 +60,14 @@ class Counts:
 
     def __str__(self) -> str:
         return ", ".join(f"{count} {name}" for name, count in vars(self).items() if count) or "no tests"
+
+
+@dataclass
+class Times:
+    """The seconds of a suite, and those that it kept processors busy, without the processes that it left."""
+
+    seconds: float = 0.0
+    processor_seconds: float = 0.0
 
 
 # ---- environments
@@ -150,8 +160,8 @@ def variables(environment: Environment) -> dict[str, str]:
 # ---- runs
 
 
-def run(suite: Suite) -> Counts:
-    """Install what a suite needs, and run it. Raises Failed."""
+def run(suite: Suite, times: Times) -> Counts:
+    """Install what a suite needs, and run it; count its seconds in `times`. Raises Failed."""
     python, own = Path(sys.executable), {}
     if suite.environment is not None:
         with INSTALLING:
@@ -161,11 +171,10 @@ def run(suite: Suite) -> Counts:
     tests = suite.tests or (f"tests/system/{suite.name}",)
     priority = ("nice", "-n", "10") if suite.load is Load.COMPUTES else ()
     command = [*priority, python, *PYTEST, f"--junitxml={suite.report}", *tests]
-    with suite.log.open("wb") as log, child(command, {**os.environ, **own}, log) as process:
-        try:
-            code = process.wait(suite.minutes * 60)
-        except subprocess.TimeoutExpired:
-            raise Failed(f"did not finish within {suite.minutes:g} min") from None
+    with suite.log.open("wb") as log, child(command, {**os.environ, **own}, log, times) as process:
+        if not ends(process, suite.minutes * 60):
+            raise Failed(f"did not finish within {suite.minutes:g} min")
+    code = process.returncode
     counts = count(suite.report)
     if code or counts.failed:
         raise Failed(str(counts))
@@ -186,12 +195,12 @@ def run_all(suites: Iterable[Suite]) -> dict[str, Counts | list[str]]:
     """Run suites one after the other, and print a line for each. A suite that did not pass has lines of its log."""
     results: dict[str, Counts | list[str]] = {}
     for suite in suites:
-        start = time.monotonic()
+        start, times = time.monotonic(), Times()
         log = suite.log
         log.parent.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
         try:
-            results[suite.name] = run(suite)
+            results[suite.name] = run(suite, times)
             words = f"passed  {results[suite.name]}"
         except Failed as failure:
             words = f"FAILED  {failure}{f'; its output is in {log}' if log.exists() else ''}"
@@ -199,16 +208,21 @@ def run_all(suites: Iterable[Suite]) -> dict[str, Counts | list[str]]:
             if len(lines) > 2 * SHOWN_LINES:
                 lines = [*lines[:SHOWN_LINES], f"... the rest is in {log}", *lines[-SHOWN_LINES:]]
             results[suite.name] = [words, *lines]
-        seconds = time.monotonic() - start
+        times.seconds = time.monotonic() - start
         with PRINTING:
-            print(f"{suite.name:15} {seconds:5.0f} s  {words}", flush=True)
-            record(suite, seconds)
+            print(
+                f"{suite.name:15} {times.seconds:5.0f} s, computing {times.processor_seconds:4.0f} s  {words}",
+                flush=True,
+            )
+            record(suite, times)
     return results
 
 
 @contextlib.contextmanager
-def child(command: list[str | Path], env: dict[str, str], output: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that ends with the block, and with it all that it started and left."""
+def child(
+    command: list[str | Path], env: dict[str, str], output: IO[bytes], times: Times
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that ends with the block, and with it all that it started and left; `times` gets what it computed."""
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -223,7 +237,18 @@ def child(command: list[str | Path], env: dict[str, str], output: IO[bytes]) -> 
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        times.processor_seconds = usage.ru_utime + usage.ru_stime
+
+
+def ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait until a process ends, but not for longer than this."""
+    watched = os.pidfd_open(process.pid)
+    try:
+        return bool(select.select([watched], [], [], seconds)[0])
+    finally:
+        os.close(watched)
 
 
 def count(report: Path) -> Counts:
@@ -235,15 +260,16 @@ def count(report: Path) -> Counts:
     return Counts(len(cases) - failed - skipped, failed, skipped)
 
 
-def record(suite: Suite, seconds: float) -> None:
-    """Keep the time of a suite, and of each of its files, in `seconds.json`."""
+def record(suite: Suite, times: Times) -> None:
+    """Keep the times of a suite, and the seconds of each of its files, in `seconds.json`."""
     path = HOME / "seconds.json"
     found = json.loads(path.read_text("utf-8")) if path.exists() else {}
     files: Counter[str] = Counter()
     if suite.report.exists():
         for case in ET.parse(suite.report).iter("testcase"):
             files[case.get("classname", "")] += round(float(case.get("time", 0)), 1)  # pyright: ignore[reportArgumentType]
-    found[suite.name] = {"seconds": round(seconds, 1), "files": dict(files.most_common())}
+    rounded = {name: round(number, 1) for name, number in vars(times).items()}
+    found[suite.name] = {**rounded, "files": dict(files.most_common())}
     path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 
@@ -275,10 +301,10 @@ def main() -> int:
     if unknown := set(chosen) - set(names):
         parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     suites = sorted((suite for suite in SUITES if suite.name in chosen), key=lambda suite: -suite.minutes)
-    waiting, computing, comparing = (
-        deque(suite for suite in suites if suite.load is load) for load in (Load.WAITS, Load.COMPUTES, Load.COMPARES)
+    waiting, computing = (
+        deque(suite for suite in suites if suite.load is load) for load in (Load.WAITS, Load.COMPUTES)
     )
-    results = run_all(comparing)
+    results: dict[str, Counts | list[str]] = {}
     lanes = [taken(waiting, computing), *(taken(computing, waiting) for _ in range(os.cpu_count() or 1))]
     with ThreadPoolExecutor(len(lanes)) as threads:
         for found in threads.map(run_all, lanes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,11 @@ def line(sample: Sample) -> str:
 
 
 def growth(samples: Sequence[Sample], kind: str) -> float:
-    """The growth of memory in the second half, in MiB for 1,000 calls."""
+    """The growth of memory in the second half, in MiB for 1,000 calls; NaN if no call ended in it."""
     half = samples[len(samples) // 2 :]
     calls = [sample["calls"] for sample in half]
+    if calls[0] == calls[-1]:
+        return math.nan
     return float(1000 * np.polyfit(calls, [sample["mib"].get(kind, 0.0) for sample in half], 1)[0])
 
 

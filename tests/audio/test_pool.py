@@ -4,6 +4,8 @@ import asyncio
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -176,3 +178,22 @@ async def test_callers_take_turns():
         os.kill(pid, signal.SIGCONT)
         await asyncio.gather(*jobs)
     assert order.index("one") == 1, order
+
+
+ENDS_AT_THE_START = """
+import os, threading, time
+from voxcpm_grpc.audio.decode_worker import DecodeWorker
+from voxcpm_grpc.logs import LogOptions
+
+worker = DecodeWorker(60.0, 60.0, LogOptions())
+threading.Thread(target=worker.start, daemon=True).start()
+while worker.pid is None:
+    time.sleep(0.001)
+os._exit(0)
+"""
+
+
+def test_a_worker_whose_parent_ends_before_it_is_ready_ends_in_silence():
+    command = [sys.executable, "-c", ENDS_AT_THE_START]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)  # ends with the worker
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

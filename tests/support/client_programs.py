@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "clients"
 BUILD_SECONDS = 500
 MAKE = ("make",)
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # programs that run for seconds: half of the processors' time
 Variables = dict[str, str]
 
 
@@ -25,18 +26,25 @@ class Language:
     source: file of the program
     command: what runs it, in its folder
     build: commands that build it, in their order
+    rebuild: commands for another source beside stubs that are built; `build` if empty
     """
 
     source: str
     command: tuple[str, ...]
     build: tuple[tuple[str, ...], ...] = ()
+    rebuild: tuple[tuple[str, ...], ...] = ()
 
 
 LANGUAGES = {
     "node": Language("speak.js", ("node", "speak.js")),
     "typescript": Language("speak.ts", ("node", "out/speak.js"), (("npm", "run", "build"),)),
     "go": Language("speak.go", ("./speak",), (MAKE, ("go", "build", "-o", "speak"))),
-    "java": Language("Speak.java", ("java", "@classpath", "Speak"), (MAKE,)),
+    "java": Language(
+        "Speak.java",
+        ("java", "@classpath", "Speak"),
+        (MAKE,),
+        (("javac", "-nowarn", "-d", "out", "@classpath", "Speak.java"),),
+    ),
     "ruby": Language("speak.rb", ("ruby", "speak.rb"), (MAKE,)),
     "cpp": Language("speak.cc", ("./speak",), (MAKE,)),
     "grpclib": Language("speak.py", ("python", "speak.py"), (MAKE,)),
@@ -57,14 +65,15 @@ class Program:
 
     name: key of LANGUAGES
     folder: of the program; the links that tools need are made beside it
+    build: commands in place of those of LANGUAGES
     """
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, build: tuple[tuple[str, ...], ...] = ()) -> None:
         self.name, self.folder, self._language = name, folder, LANGUAGES[name]
         own = {key: value for key, value in os.environ.items() if not key.startswith(("VOXCPM_", "PYTHON"))}
         variables = PREPARATIONS[name](folder) if name in PREPARATIONS else {}
         self.environment, self._place = own | variables, variables.get("PWD", folder)
-        for command in self._language.build:
+        for command in build or self._language.build:
             self.tool(*command)
 
     def with_source(self, source: Path, suffix: str) -> Program:
@@ -72,7 +81,7 @@ class Program:
         folder = self.folder.with_name(f"{self.name}-{suffix}")
         shutil.copytree(self.folder, folder, symlinks=True)
         shutil.copyfile(source, folder / self._language.source)
-        return Program(self.name, folder)
+        return Program(self.name, folder, self._language.rebuild)
 
     def tool(self, *command: str | Path) -> str:
         """The output of a command in the folder of the program, with what it needs to build the program."""
@@ -138,7 +147,8 @@ def java(folder: Path) -> Variables:
     for library in (file for place in places for file in place.glob("usr/lib/*/jni/libnetty-tcnative.so")):
         shutil.copy(library, jars / "libnetty_tcnative.so")  # Debian's name is one that netty does not look for
     path = os.pathsep.join([os.environ["PATH"], unpacked("usr/lib/jvm/*/bin")])
-    return {"JARS": str(jars), "JDK_JAVA_OPTIONS": f"-Djava.library.path={jars}", "PATH": path}
+    found = {"JARS": str(jars), "JDK_JAVA_OPTIONS": f"-Djava.library.path={jars}", "PATH": path}
+    return found | {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
 
 
 def ruby(folder: Path) -> Variables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.dispatcher import EngineLike
 from voxcpm_grpc.worker.main import LoadEngine
 
+PAUSE_SECONDS = 0.02  # of each step, so that engines under load are in the middle of speech and not of arithmetic
 POISON = 1234.5
 POISONED = Conditioning(reference=np.full((5, 4, 8), POISON, np.float32))
 """A voice whose prefill raises an error."""
@@ -40,6 +42,7 @@ class Fragile:
             if self.full.exists():
                 self.full.unlink()
                 raise torch.OutOfMemoryError("tried to allocate more than there is")
+            time.sleep(PAUSE_SECONDS)
             return decode_patch(rows, state)
 
         model.encode_history, model.decode_patch = encode_unless_poisoned, decode_unless_full

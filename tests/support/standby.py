@@ -28,17 +28,21 @@ class Engines:
     pool: EnginePool
     handles: dict[str, list[ProcessHandle]] = field(default_factory=dict)
 
-    def pid(self, name: str = "engine 0") -> int:
-        pid = self.handles[name][-1].pid
+    def pid(self, name: str = "engine 0") -> int | None:
+        """The process of an engine; None between the end of one and the start of the next."""
+        return self.handles[name][-1].pid
+
+    def kill(self, name: str = "engine 0") -> int:
+        """Kill an engine that runs. Returns its process."""
+        pid = self.pid(name)
         assert pid
+        os.kill(pid, signal.SIGKILL)
         return pid
 
     async def lose(self, *names: str) -> None:
         """Kill engines, and wait for those that replace them."""
-        lost = [self.pid(name) for name in names]
-        for pid in lost:
-            os.kill(pid, signal.SIGKILL)
-        await until(lambda: not {self.handles[name][-1].pid for name in names} & {*lost, None})
+        lost = [self.kill(name) for name in names]
+        await until(lambda: not {self.pid(name) for name in names} & {*lost, None})
         await until(lambda: all(replica.ready for replica in self.pool.replicas))
 
     async def speak(self) -> None:

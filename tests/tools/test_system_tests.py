@@ -1,10 +1,18 @@
-"""The environments of `make test-system`."""
+"""The environments and the processes of `make test-system`."""
 
 import importlib
+import os
+import signal
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.waiting import HANG_SECONDS
+
+COMPUTES = "import time\nwhile time.process_time() < 0.3: pass"
+STARTS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {COMPUTES!r}], check=True)"
+HANGS = "import signal; signal.pause()"
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,3 +34,23 @@ def test_links_of_unpacked_packages_lead_to_unpacked_files(tool, tmp_path):
     tool.keep_links_inside(tmp_path)
     assert link.read_text() == "settings"
     assert (tmp_path / "hosts").readlink() == Path("/etc/hosts")  # it is of no package
+
+
+def test_the_processor_seconds_of_a_suite_are_those_of_all_its_processes(tool, tmp_path):
+    times = tool.Times()
+    with (
+        (tmp_path / "log").open("wb") as log,
+        tool.child([sys.executable, "-c", STARTS], dict(os.environ), log, times) as process,
+    ):
+        assert tool.ends(process, HANG_SECONDS)
+    assert process.returncode == 0
+    assert times.processor_seconds >= 0.3
+
+
+def test_a_suite_that_does_not_end_in_time_is_ended(tool, tmp_path):
+    with (
+        (tmp_path / "log").open("wb") as log,
+        tool.child([sys.executable, "-c", HANGS], dict(os.environ), log, tool.Times()) as process,
+    ):
+        assert not tool.ends(process, 0.01)
+    assert process.returncode == -signal.SIGKILL

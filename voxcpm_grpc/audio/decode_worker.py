@@ -153,15 +153,13 @@ def _serve(pipe: Connection, log_options: LogOptions) -> None:
         import av.error  # noqa: F401
         import soxr  # noqa: F401
     limits = WorkerLimits()
-    pipe.send_bytes(b"ready")
-    while not limits.worn_out:
-        try:
+    with suppress(EOFError, OSError):  # the parent may end at any time, also before this process is ready
+        pipe.send_bytes(b"ready")
+        while not limits.worn_out:
             options, data = json.loads(pipe.recv_bytes()), pipe.recv_bytes()
-        except (EOFError, OSError):
-            return
-        memory = options.pop("memory_bytes")
-        limits.begin_job(memory, options.pop("cpu_seconds"))
-        _reply(pipe, options, data, memory)
+            memory = options.pop("memory_bytes")
+            limits.begin_job(memory, options.pop("cpu_seconds"))
+            _reply(pipe, options, data, memory)
 
 
 def _reply(pipe: Connection, options: dict[str, Any], data: bytes, memory: int) -> None:

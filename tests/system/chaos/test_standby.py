@@ -48,7 +48,7 @@ async def test_an_engine_whose_standby_process_ends_at_once_is_tried_again(tmp_p
     async with engines(Standby(NotePid(tmp_path), KEPT)) as running:
         waiting = await prepared(running.standby)
         os.kill(waiting, signal.SIGSTOP)  # it takes the order, and dies before it follows it
-        os.kill(running.pid(), signal.SIGKILL)
+        running.kill()
         await until(lambda: running.pid() == waiting)
         os.kill(waiting, signal.SIGKILL)
         await health_is(running.pool, True)

@@ -27,7 +27,10 @@ SERVE = "voxcpm-grpc serve &"
 SERVE_AND_WAIT = """voxcpm-grpc serve > serve.log 2> serve.err &
 echo $! > serve.pid
 until grep -q "listening on" serve.log; do kill -0 $!; sleep 0.5; done"""
-FOREIGN = ("VIRTUAL_ENV", "PYTHONPATH", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH")
+FOREIGN = (
+    *("VIRTUAL_ENV", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"),
+    *("LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH"),
+)
 DEBIAN = ("jq", "sox", "ffmpeg")
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "ld", "nvcc", "ptxas", "cargo")  # pip asks rustc's version
 RUN = '#!/bin/sh\nLD_LIBRARY_PATH={libraries} exec {program} "$@"\n'

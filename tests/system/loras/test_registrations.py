@@ -25,6 +25,7 @@ WARM_UP = 200  # cycles, after which memory is compared
 RANK = 64  # 0.9 MB of host memory, so that adapters that stay show
 MOST_GROWTH = 96 << 20  # bytes of a process; all adapters together would be more than 600 MB
 TOLERANCE = 1e-4
+PAUSE_SECONDS = 0.25  # of a speaker between its streams, which leave the engine the time for registrations
 F32 = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE)
 SAMPLING = pb.Sampling(seed=3, inference_timesteps=4, min_steps=4, max_steps=12)
 
@@ -111,6 +112,7 @@ async def test_a_thousand_registrations_lose_no_stream_and_no_memory(tmp_path):
                 while not over.is_set():
                     assert same(await caller.audio(lora), expected[lora])
                     spoken += 1
+                    await asyncio.sleep(PAUSE_SECONDS)
 
             async with asyncio.TaskGroup() as group:
                 for lora in ("", "steady", "steady"):

@@ -31,6 +31,7 @@ TESTS = ("tests/e2e", *(f"tests/conformance/test_{name}.py" for name in ("error_
 LONG = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen. "
 
 SHORT_STEPS = 4
+PAUSE_SECONDS = 0.05
 DELAY_SECONDS = 8.0  # load balancers notice within two checks, one a second; a busy host may delay them
 
 pytestmark = pytest.mark.timeout(600)
@@ -54,32 +55,40 @@ def site(proxy: Proxy, folder: Path, *flags: str) -> Iterator[Site]:
         yield Site(proxy, address, servers)
 
 
+@pytest.fixture(scope="module", params=PROXIES, ids=lambda proxy: proxy.name)
+def lasting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """For tests that leave both servers as they are."""
+    with site(request.param, tmp_path_factory.mktemp("lasting")) as running:
+        yield running
+
+
 @pytest.fixture(params=PROXIES, ids=lambda proxy: proxy.name)
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """For a test that ends a server."""
     with site(request.param, tmp_path) as running:
         yield running
 
 
-def test_the_tests_of_any_server_pass_and_both_servers_take_part(shared):
+def test_the_tests_of_any_server_pass_and_both_servers_take_part(lasting):
     command = [
         sys.executable,
         "-m",
         "pytest",
         *TESTS,
-        *(("-k", shared.proxy.deselected) if shared.proxy.deselected else ()),
+        *(("-k", lasting.proxy.deselected) if lasting.proxy.deselected else ()),
         "--target",
-        shared.address,
+        lasting.address,
         "-p",
         "no:cacheprovider",
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stdout
-    calls = [server.calls("Generate") for server in shared.servers]
+    calls = [server.calls("Generate") for server in lasting.servers]
     assert min(calls) > 0.2 * sum(calls)
 
 
-async def test_streams_that_are_not_read_hold_up_no_other_stream_of_their_client(shared):
-    async with grpc.aio.insecure_channel(shared.address, SMALL_WINDOW) as channel, asyncio.timeout(HANG_SECONDS):
+async def test_streams_that_are_not_read_hold_up_no_other_stream_of_their_client(lasting):
+    async with grpc.aio.insecure_channel(lasting.address, SMALL_WINDOW) as channel, asyncio.timeout(HANG_SECONDS):
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
         unread = [Listener(stub, seed) for seed in range(4)]
         for listener in unread:
@@ -96,9 +105,9 @@ async def open_stream(client: AsyncClient, **options: Any) -> None:
         await anext(session)
 
 
-async def test_a_stream_that_is_still_open_gets_the_status_of_its_server(shared):
+async def test_a_stream_that_is_still_open_gets_the_status_of_its_server(lasting):
     """HAProxy resets such a stream after the status, which grpcio then overwrites."""
-    async with AsyncClient(shared.address, timeout=HANG_SECONDS) as client:
+    async with AsyncClient(lasting.address, timeout=HANG_SECONDS) as client:
         for _ in range(10):
             with pytest.raises(NotFound, match="there is no voice") as missing:
                 await open_stream(client, voice="nobody")
@@ -108,8 +117,8 @@ async def test_a_stream_that_is_still_open_gets_the_status_of_its_server(shared)
             assert invalid.value.field == "config.turn.speed"
 
 
-async def test_a_token_of_the_longest_length_passes_and_a_longer_one_is_refused_by_the_server(shared):
-    async with grpc.aio.insecure_channel(shared.address) as channel:
+async def test_a_token_of_the_longest_length_passes_and_a_longer_one_is_refused_by_the_server(lasting):
+    async with grpc.aio.insecure_channel(lasting.address) as channel:
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
         for size in (16 << 10, MAX_CREDENTIAL_BYTES):
             metadata = (("authorization", "Bearer " + "x" * size), ("baggage", "y" * 8000))
@@ -154,9 +163,10 @@ class Talk:
 
 
 def speak_on(address: str, seconds: float, retries: int = 4) -> tuple[int, list[SpeechError]]:
-    """Calls one after the other, each on a connection of its own: how many succeeded, and what the others met."""
+    """Calls with pauses, each on a connection of its own: how many succeeded, and what the others met."""
     spoken, errors, ends = 0, [], time.monotonic() + seconds
     while time.monotonic() < ends:
+        time.sleep(PAUSE_SECONDS)
         with Client(address, timeout=HANG_SECONDS, retries=retries) as client:
             try:
                 summary = client.say("Hello.", **SHORT).summary

@@ -182,7 +182,10 @@ def test_a_client_whose_socket_is_full_loses_its_stream(server):
     connection = Connection(server.address, window=ENDLESS_WINDOW, receive_buffer=4096)
     before = ended(server, "ABORTED")
     try:
-        connection.call("Generate", pb.GenerateRequest(text=LONG), pb.GenerateRequest(flush=pb.Flush()))
+        turn = pb.TurnConfig(sampling=pb.Sampling(inference_timesteps=4))
+        large = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE)  # fills the buffers with few steps
+        config = pb.GenerateRequest(config=pb.GenerateConfig(turn=turn, output=large))
+        connection.call("Generate", config, pb.GenerateRequest(text=LONG), pb.GenerateRequest(flush=pb.Flush()))
         wait_until(lambda: ended(server, "ABORTED") > before)
         with Client(server.address, timeout=HANG_SECONDS) as client:
             speak(client)
@@ -193,7 +196,7 @@ def test_a_client_whose_socket_is_full_loses_its_stream(server):
 SPEAKER = """
 import sys
 from voxcpm_client import Client
-with Client(sys.argv[1], timeout=None) as client, client.speak(sys.argv[2], format="pcm_f32le") as stream:
+with Client(sys.argv[1], timeout=None) as client, client.speak(sys.argv[2], timesteps=4, format="pcm_f32le") as stream:
     for chunk in stream:
         print(chunk.sample_count, flush=True)
 """
