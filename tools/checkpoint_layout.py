@@ -98,6 +98,15 @@ SMALL = {
         **TINY,
     ),
 }
+# What tells the audio decoder of VoxCPM2 its sample rate.
+CONDITIONED_DECODER = {
+    "out_sample_rate": 48000,
+    "use_noise_block": False,
+    "sr_bin_boundaries": [20000, 30000, 40000],
+    "cond_type": "scale_bias",
+    "cond_dim": 128,
+    "cond_out_layer": False,
+}
 
 
 def ramp(pairs: int, top: float) -> list[float]:
@@ -110,55 +119,13 @@ def config(full: bool, dtype: str, model: str = VOXCPM2) -> dict:
     """config.json of a model of MODELS: in the released dimensions, or in tiny ones."""
     d, second = (FULL_SIZE if full else SMALL)[model], model == VOXCPM2
     head = {"kv_channels": d.head} if second else {}
-    long, short = (ramp(d.head // 2, top) for top in d.factors)
-    hidden, ffn, heads, layers = d.lm
 
     def local(stack: Stack) -> dict[str, int]:
         return dict(zip(("hidden_dim", "ffn_dim", "num_heads", "num_layers"), stack, strict=True)) | head
 
-    vae = {
-        "encoder_dim": d.vae["encoder_dim"],
-        "encoder_rates": d.vae["encoder_rates"],
-        "latent_dim": d.vae["latent_dim"],
-        "decoder_dim": d.vae["decoder_dim"],
-        "decoder_rates": d.vae["decoder_rates"],
-        "depthwise": True,
-        "sample_rate": d.vae.get("sample_rate", 16000),
-    }
-    conditioning = {
-        "out_sample_rate": 48000,
-        "use_noise_block": False,
-        "sr_bin_boundaries": [20000, 30000, 40000],
-        "cond_type": "scale_bias",
-        "cond_dim": 128,
-        "cond_out_layer": False,
-    }
     made = {
         "architecture": "voxcpm2" if second else "voxcpm",
-        "lm_config": {
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-            "hidden_size": hidden,
-            "intermediate_size": ffn,
-            "max_position_embeddings": d.positions,
-            "num_attention_heads": heads,
-            "num_hidden_layers": layers,
-            "num_key_value_heads": d.kv_heads,
-            "rms_norm_eps": 1e-5,
-            "rope_theta": 10000,
-            "rope_scaling": {
-                "type": "longrope",
-                "long_factor": long,
-                "short_factor": short,
-                "original_max_position_embeddings": d.positions,
-            },
-            "vocab_size": d.vocab,
-            "use_mup": False,
-            "scale_emb": 12,
-            "dim_model_base": 256,
-            "scale_depth": 1.4,
-            **head,
-        },
+        "lm_config": _lm_config(d) | head,
         "patch_size": 2 if model == VOXCPM05 else 4,
         "feat_dim": d.feat,
         "residual_lm_num_layers": d.residual,
@@ -171,7 +138,7 @@ def config(full: bool, dtype: str, model: str = VOXCPM2) -> dict:
             **({"mean_mode": False} if second else {}),
             "cfm_config": {"sigma_min": 1e-6, "solver": "euler", "t_scheduler": "log-norm", "inference_cfg_rate": 2.0},
         },
-        "audio_vae_config": vae | (conditioning if second else {}),
+        "audio_vae_config": _vae_config(d) | (CONDITIONED_DECODER if second else {}),
         "max_length": d.length,
         "device": "cuda" if full else "cpu",
         "dtype": dtype,
@@ -179,6 +146,48 @@ def config(full: bool, dtype: str, model: str = VOXCPM2) -> dict:
     if model == VOXCPM05:  # the oldest files name no architecture
         del made["architecture"]
     return made
+
+
+def _lm_config(d: Dimensions) -> dict:
+    """The part of config.json about the language model."""
+    long, short = (ramp(d.head // 2, top) for top in d.factors)
+    hidden, ffn, heads, layers = d.lm
+    return {
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "hidden_size": hidden,
+        "intermediate_size": ffn,
+        "max_position_embeddings": d.positions,
+        "num_attention_heads": heads,
+        "num_hidden_layers": layers,
+        "num_key_value_heads": d.kv_heads,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000,
+        "rope_scaling": {
+            "type": "longrope",
+            "long_factor": long,
+            "short_factor": short,
+            "original_max_position_embeddings": d.positions,
+        },
+        "vocab_size": d.vocab,
+        "use_mup": False,
+        "scale_emb": 12,
+        "dim_model_base": 256,
+        "scale_depth": 1.4,
+    }
+
+
+def _vae_config(d: Dimensions) -> dict:
+    """The part of config.json about the audio codec, without what conditions its decoder."""
+    return {
+        "encoder_dim": d.vae["encoder_dim"],
+        "encoder_rates": d.vae["encoder_rates"],
+        "latent_dim": d.vae["latent_dim"],
+        "decoder_dim": d.vae["decoder_dim"],
+        "decoder_rates": d.vae["decoder_rates"],
+        "depthwise": True,
+        "sample_rate": d.vae.get("sample_rate", 16000),
+    }
 
 
 def stack_shapes(prefix: str, hidden: int, ffn: int, heads: int, layers: int, lm: dict) -> Shapes:

@@ -10,6 +10,7 @@ of `--repeats` bursts, after one burst that warms up. The time to first audio co
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections import defaultdict
 from collections.abc import Sequence
@@ -105,7 +106,8 @@ def measure(
     return bursts.median(rows[1:])
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
+    """The options of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("--model", default="demo", help="demo, a directory, or a hub repository id")
     parser.add_argument(
@@ -125,8 +127,25 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="on a CPU: compile what an earlier run has not, first")
     parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
-    options = parser.parse_args()
+    return parser.parse_args()
 
+
+def write(path: Path, engine: Engine, settings: EngineSettings, rows: Sequence[Row]) -> None:
+    """Write the table, with what the engine computes with."""
+    pages = engine.stats().pages_total * settings.page_size
+    table = {
+        "command": command(),
+        "versions": versions("torch", "triton") | {"dtype": engine.info.dtype},
+        "memory_gib": gpu_memory_gib() if engine.info.device.startswith("cuda") else None,
+        "kv_gib": pages * engine.model.layout.bytes_per_position / 2**30,
+        "step_audio_ms": 1e3 * engine.info.samples_per_step / engine.info.output_sample_rate,
+        "rows": [asdict(row) for row in rows],
+    }
+    path.write_text(json.dumps(table, indent=2) + "\n")
+
+
+def main() -> None:
+    options = parsed()
     counts: list[int] = options.streams
     entries = [f"{path.name}={path}" for path in sorted(options.loras.iterdir())] if options.loras else []
     adapters = lora_files.adapters_of(entries)
@@ -147,31 +166,23 @@ def main() -> None:
     print(bursts.HEADINGS)
     with torch.inference_mode():
         for count in counts:
-            shape = {"steps": options.steps, "timesteps": options.timesteps, "chars": options.chars}
             row = measure(
                 engine,
                 count,
+                steps=options.steps,
+                timesteps=options.timesteps,
+                chars=options.chars,
                 repeats=options.repeats,
                 first=first,
                 prompt_steps=options.prompt_steps,
                 upload_seconds=options.upload_seconds,
                 loras=adapters,
-                **shape,
             )
             first += count * (options.repeats + 1)
             rows.append(row)
             print(bursts.line(row), flush=True)
     if options.json:
-        pages = engine.stats().pages_total * settings.page_size
-        table = {
-            "command": command(),
-            "versions": versions("torch", "triton") | {"dtype": engine.info.dtype},
-            "memory_gib": gpu_memory_gib() if engine.info.device.startswith("cuda") else None,
-            "kv_gib": pages * engine.model.layout.bytes_per_position / 2**30,
-            "step_audio_ms": 1e3 * engine.info.samples_per_step / engine.info.output_sample_rate,
-            "rows": [asdict(row) for row in rows],
-        }
-        options.json.write_text(json.dumps(table, indent=2) + "\n")
+        write(options.json, engine, settings, rows)
 
 
 if __name__ == "__main__":

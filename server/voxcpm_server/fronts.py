@@ -24,9 +24,10 @@ from voxcpm_grpc.pool.host.engine_host import EngineHost
 from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.operation import MetricsSettings
 from voxcpm_grpc.settings.schema import Settings
-from voxcpm_server.app import METRICS, running_server
+from voxcpm_server.app import running_server
 from voxcpm_server.event_loop import loop_factory
 from voxcpm_server.pools import engine_factories, found_models, standby_process
+from voxcpm_server.stages import METRICS
 from voxcpm_server.start import StartLog
 
 log = logging.getLogger(__name__)

@@ -41,11 +41,10 @@ from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
-from voxcpm_server.app import fingerprints
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.rpc.call import AdmissionGate
 from voxcpm_server.rpc.metrics import Metrics
-from voxcpm_server.rpc.models import Model, Models
+from voxcpm_server.rpc.models import Model, Models, model_names
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.rpc.tracing import Tracing
@@ -329,7 +328,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             max_voices=max_voices, max_voices_per_caller=max_voices_per_caller, timeout_seconds=HANG_SECONDS
         )
         pools: Any = [pool, *others]
-        names = fingerprints(pools)
+        names = model_names(pools)
         store = VoiceStore(Objects(url or str(directory)), voices, names)
         models: list[Model] = []
         for each in pools:

@@ -43,13 +43,7 @@ def load_engine(
     """
     device = select_device(settings.device)
     dtype = select_dtype(settings.dtype, device)
-    if settings.codec_dtype == "float16" and device.type == "cpu":
-        raise StartupError("engine.codec_dtype float16 needs a GPU; a CPU decodes audio in float32")
-    if settings.quantization != "none" and dtype != torch.bfloat16:
-        raise StartupError(
-            f"engine.quantization {settings.quantization} needs a Hopper GPU and engine.dtype bfloat16; this engine "
-            f"computes in {str(dtype).removeprefix('torch.')} on {device}; set engine.quantization to none"
-        )
+    _check_dtypes(settings, device, dtype)
     size = _weights(directory)
     threads = settings.threads or (1 if size < SMALL_MODEL else None)
     if threads is None and engines > 1:
@@ -86,6 +80,17 @@ def load_engine(
         engine.compilation = Compilation(model.compile_command, options.compiled)
     _read_loras(engine, settings)
     return engine
+
+
+def _check_dtypes(settings: EngineSettings, device: torch.device, dtype: torch.dtype) -> None:
+    """Raise StartupError if this device, or a model of this dtype, cannot compute as the settings want."""
+    if settings.codec_dtype == "float16" and device.type == "cpu":
+        raise StartupError("engine.codec_dtype float16 needs a GPU; a CPU decodes audio in float32")
+    if settings.quantization != "none" and dtype != torch.bfloat16:
+        raise StartupError(
+            f"engine.quantization {settings.quantization} needs a Hopper GPU and engine.dtype bfloat16; this engine "
+            f"computes in {str(dtype).removeprefix('torch.')} on {device}; set engine.quantization to none"
+        )
 
 
 def _adapter_options(settings: EngineSettings) -> AdapterOptions | None:

@@ -43,6 +43,7 @@ class Call:
     engine_seconds: time of the engine for all segments
     playback: the estimate of the gaps that a listener hears; None for calls without audio
     trace: None if the call is not traced
+    admitted: True once the server has identified the caller and found room for the call
     """
 
     method: str
@@ -62,6 +63,7 @@ class Call:
     playback: Playback | None = None
     trace: RpcTrace | None = None
     audio_seconds: float = 0.0
+    admitted: bool = False
     started: float = field(default_factory=time.monotonic)
     caller: Caller = field(init=False)
 

@@ -65,22 +65,8 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
             messages = RequestStream(request) if stream else None
             result: Any = None
             error: VoxCPMError | None = None
-            admitted = False
             try:
-                if self.tracing is not None:
-                    call.trace = self.tracing.begin(call.method, context.invocation_metadata() or ())
-                if isinstance(request, MalformedMessage):
-                    raise request.error()
-                async with self.calls.enter(call.method):
-                    metadata = context.invocation_metadata() or ()
-                    principal = await self.authenticator.principal(metadata, context.auth_context)
-                    call.caller = Caller.of(principal, call.peer.caller)
-                    with self.gate.enter(call.caller.key, call.peer.connection, stream=stream):
-                        admitted = True
-                        log.debug(
-                            LogLine("admitted", method=call.method, peer=str(call.peer), streams=self.gate.streams)
-                        )
-                        result = await method(self, messages or request, call)
+                result = await _admitted(self, method, request, messages, call)
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     _end(self.metrics, call, "CANCELLED")  # by gRPC: a cancel, a deadline or a lost connection
@@ -88,22 +74,14 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                 # Without a status the caller would wait forever.
                 log.error(LogLine("cancelled by the server's own code", request_id=call.request_id, method=call.method))
                 error = Internal()
-            except EndedByShutdown as ended:
-                error = _shutdown_error(ended.seconds, after_audio=call.audio_seconds > 0)
-                _release_at_end(ended)
-            except VoxCPMError as caught:
-                error = caught
-                _release_at_end(caught)
-            except Exception as fault:
-                log.exception(LogLine("rpc failed", request_id=call.request_id, method=call.method))
-                error = Internal()
-                _release_at_end(fault)
+            except Exception as caught:
+                error = _error_of(caught, call)
             finally:
                 call.replies.close()
             _end(self.metrics, call, code_of(error) if error else "OK", error)
             if messages is not None and error:
                 # The connection of a server that ends is cut off soon, and who was refused gets no more than a moment.
-                await messages.linger(uploads=lambda: admitted and not self.calls.refused)
+                await messages.linger(uploads=lambda: call.admitted and not self.calls.refused)
             if self.calls.refused:  # the server drains; while it starts, there are no replies
                 await call.replies.wait_for_acknowledgement()
             if messages is not None:
@@ -116,6 +94,35 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
         return handler
 
     return decorate
+
+
+async def _admitted(
+    servicer: Any, method: Callable[..., Awaitable[Any]], request: Any, messages: RequestStream | None, call: Call
+) -> Any:
+    """Identify the caller, admit the call, and return the result of the servicer's method."""
+    metadata = call.context.invocation_metadata() or ()
+    if servicer.tracing is not None:
+        call.trace = servicer.tracing.begin(call.method, metadata)
+    if isinstance(request, MalformedMessage):
+        raise request.error()
+    async with servicer.calls.enter(call.method):
+        principal = await servicer.authenticator.principal(metadata, call.context.auth_context)
+        call.caller = Caller.of(principal, call.peer.caller)
+        with servicer.gate.enter(call.caller.key, call.peer.connection, stream=messages is not None):
+            call.admitted = True
+            log.debug(LogLine("admitted", method=call.method, peer=str(call.peer), streams=servicer.gate.streams))
+            return await method(servicer, messages or request, call)
+
+
+def _error_of(caught: Exception, call: Call) -> VoxCPMError:
+    """The error that the caller gets. One of the server's own code is logged, and the caller is not told of it."""
+    _release_at_end(caught)
+    if isinstance(caught, EndedByShutdown):
+        return _shutdown_error(caught.seconds, after_audio=call.audio_seconds > 0)
+    if isinstance(caught, VoxCPMError):
+        return caught
+    log.exception(LogLine("rpc failed", request_id=call.request_id, method=call.method))
+    return Internal()
 
 
 async def _abort(call: Call, error: VoxCPMError) -> None:

@@ -13,7 +13,9 @@ from voxcpm_grpc.request import ModelInfo
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from voxcpm_server.rpc.call import Call
+    from voxcpm_server.rpc.call import AdmissionGate, Call
+    from voxcpm_server.rpc.loop_load import LoopLoad
+    from voxcpm_server.voices.uploads import UploadBudget
 
 log = logging.getLogger(__name__)
 
@@ -96,17 +98,20 @@ class Metrics:
         self._underruns = counter("underruns_total", "Gaps inside a segment that a listener has heard, by estimate.")
         self._underrun_seconds = counter("underrun_seconds_total", "Length of these gaps.")
         self._smooth = counter("streams_without_underrun_total", "Streams with audio that had no such gap.")
-        self._gauges: list[tuple[str, str, Callable[[], float]]] = []
+        self._gauges: Sequence[tuple[str, str, Callable[[], float]]] = ()
         self._pools: Sequence[EnginePool] = ()
         self.registry.register(self)  # pyright: ignore[reportArgumentType]
 
-    def watch(self, pools: Sequence[EnginePool]) -> None:
-        """Export the models, and the statistics of their engines, from now on."""
+    def watch(self, pools: Sequence[EnginePool], gate: AdmissionGate, uploads: UploadBudget, load: LoopLoad) -> None:
+        """Export the models, the statistics of their engines, and the gauges of this process from now on."""
         self._pools = pools
-
-    def gauge(self, name: str, help: str, value: Callable[[], float]) -> None:
-        """Export a value that is read for each scrape, by another thread."""
-        self._gauges.append((name, help, value))
+        self._gauges = (  # read by the thread of a scrape
+            ("open_streams", "Streams that are open.", lambda: gate.streams),
+            ("upload_bytes", "Recordings of uploads in memory.", lambda: uploads.held),
+            ("front_loop_busy", "Share of the time in which the event loop has work.", lambda: load.busy),
+            ("front_loop_lag_seconds", "Longest delay of the event loop lately.", lambda: load.lag),
+            ("front_full", "1 if the event loop has work almost all of the time.", lambda: load.full),
+        )
 
     def ended(self, call: Call, code: str, seconds: float) -> None:
         """Count an RPC that has ended."""

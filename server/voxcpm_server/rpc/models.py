@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.errors import NotFound, Reason
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Adapter, ModelInfo
+from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.speech.session import Session
+from voxcpm_server.voices import presets
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
+from voxcpm_server.voices.store.io_threads import IoThreads
+from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.wire.outputs import ModelSummary
 from voxcpm_server.wire.requests import RequestReader
 from voxcpm_server.wire.upload_requests import UploadReader
@@ -102,3 +108,34 @@ def _summary(model: Model, *, is_default: bool) -> ModelSummary:
         engines=len(replicas),
         engines_ready=sum(replica.ready for replica in replicas),
     )
+
+
+async def load_models(
+    pools: Sequence[EnginePool],
+    directories: Sequence[Path | None],
+    store: VoiceStore,
+    decoder: DecodePool,
+    threads: IoThreads,
+    settings: Settings,
+) -> Models:
+    """The models, each with the presets of its checkpoint, which its engines encode. Raises StartupError.
+
+    pools: of each model; its engines are ready
+    directories: the checkpoint of each model; None for one without presets
+    """
+    models: list[Model] = []
+    for pool, directory in zip(pools, directories, strict=True):
+        catalog = VoiceCatalog(store, pool.info.fingerprint, model_names(pools))
+        builder = VoiceBuilder(pool, decoder, catalog, threads, settings.limits)
+        listed = () if directory is None else await threads.run(presets.read, directory)
+        wanted = settings.voices.default if not models or settings.voices.default == "none" else "auto"
+        catalog.set_presets(await presets.build(listed, builder), presets.default(listed, wanted))
+        in_text = settings.text.style_in_text
+        reader = RequestReader(pool.info, settings.limits, pool.adapters.find, style_in_text=in_text)
+        models.append(Model(pool, builder, catalog, reader, UploadReader(reader)))
+    return Models(models)
+
+
+def model_names(pools: Sequence[EnginePool]) -> Mapping[str, str]:
+    """The names of the models by the fingerprints of their checkpoints; of the same checkpoint the first one."""
+    return {pool.info.fingerprint: pool.info.name for pool in reversed(pools)}

@@ -150,6 +150,10 @@ def memory(
         return
     weights = "" if quantization == "none" else f" with weights in {quantization}"
     click.echo(f"{model}, {dtype}{weights}: {_described(estimates[0])}\n")
+    _print_tables(estimates, gpus, utilization)
+
+
+def _print_tables(estimates: list[Any], gpus: tuple[float, ...], utilization: float) -> None:
     click.echo(_table(estimates))
     click.echo(
         f"\nPositions of the KV cache that {utilization:.0%} of a GPU hold ('-': not one request of full length)\n"
