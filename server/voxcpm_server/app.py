@@ -27,6 +27,7 @@ from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server import http
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.auth.certificate_names import certificate_names
+from voxcpm_server.known_contracts import contracts
 from voxcpm_server.pools import found_models, joined, local_model, process_pools, ray_pools
 from voxcpm_server.rpc.admin import AdminServer
 from voxcpm_server.rpc.call import AdmissionGate
@@ -141,7 +142,8 @@ async def running_server(
         if settings.tracing.endpoint:
             tracing = Tracing(settings.tracing, SERVICE)
             stack.push_async_callback(tracing.close)
-        rpc = RpcServer(settings, expected_seconds=start.remaining, metrics=metrics, tracing=tracing)
+        offered = contracts(settings.contracts.enabled)
+        rpc = RpcServer(settings, expected_seconds=start.remaining, metrics=metrics, tracing=tracing, contracts=offered)
         start.report = rpc.report_start
         admin, admin_address = None, None
         if settings.admin.listen:
@@ -217,7 +219,7 @@ async def running_server(
         gc.collect()
         gc.freeze()  # the objects so far exist until the process ends; collecting them would block the event loop
         gc.set_threshold(GC_THRESHOLD)
-        rpc.serve(service)
+        rpc.serve(service, {one.name: one.implement(service, made) for one in offered})
         for one in made:
             rpc.health.set_model(one.name, one.pool.healthy)
         if served[0].name:

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from voxcpm_grpc import logs
-from voxcpm_grpc.errors import Exhausted, InvalidRequest, Reason
+from voxcpm_grpc.errors import Exhausted, InvalidRequest, Reason, VoxCPMError
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.delivery import ReplyWriter
@@ -43,6 +43,7 @@ class Call:
     engine_seconds: time of the engine for all segments
     playback: the estimate of the gaps that a listener hears; None for calls without audio
     trace: None if the call is not traced
+    told: an error that the reply itself tells, because callers of its service expect it there and not in the status
     """
 
     method: str
@@ -61,6 +62,7 @@ class Call:
     engine_seconds: float | None = None
     playback: Playback | None = None
     trace: RpcTrace | None = None
+    told: VoxCPMError | None = None
     audio_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
     caller: Caller = field(init=False)
