@@ -318,10 +318,10 @@ SUITES = (
     ),
     Suite(
         "contracts",
-        "the published clients of Google and Riva, and Pipecat's service, before a server; hostile ones beside others",
+        "the published clients of Google and Riva, Pipecat's service, a start as by LocalAI, and hostile callers",
         10,
         environment=GATEWAY,
-        judges=("server/voxcpm_server/contracts/", "server/voxcpm_server/known_contracts.py", *SERVER),
+        judges=("server/voxcpm_server/contracts/", "server/voxcpm_server/known_contracts.py", "docs/from-", *SERVER),
     ),
     Suite(
         "browser",

@@ -142,7 +142,7 @@ async def running_server(
         if settings.tracing.endpoint:
             tracing = Tracing(settings.tracing, SERVICE)
             stack.push_async_callback(tracing.close)
-        offered = contracts(settings.contracts.enabled)
+        offered = contracts(settings.contracts)
         rpc = RpcServer(settings, expected_seconds=start.remaining, metrics=metrics, tracing=tracing, contracts=offered)
         start.report = rpc.report_start
         admin, admin_address = None, None

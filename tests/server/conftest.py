@@ -342,7 +342,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
                 each.info, settings.limits, each.adapters.find, style_in_text=settings.text.style_in_text
             )
             models.append(Model(each, builder, catalog, reader, UploadReader(reader)))
-        offered = contracts(settings.contracts.enabled)
+        offered = contracts(settings.contracts)
         rpc = RpcServer(settings, metrics=metrics, tracing=tracing, contracts=offered)
         gate = AdmissionGate(settings.limits)
         made = Models(models)

@@ -195,11 +195,14 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "audio",
         "errors",
     ),
+    "voxcpm_server.contracts.localai": ("voxcpm_server.contracts", "voxcpm_server.rpc", "v1", "audio", "errors"),
     "voxcpm_server.contracts.riva": ("voxcpm_server.contracts", "voxcpm_server.rpc", "v1", "errors"),
     "voxcpm_server.known_contracts": (
         "voxcpm_server.contracts.google",
+        "voxcpm_server.contracts.localai",
         "voxcpm_server.contracts.riva",
         "voxcpm_server.rpc",
+        "settings",
     ),
     "voxcpm_server.http": ("voxcpm_gateway", "ipc", "pool.background", "logs", "settings", "errors"),
     "voxcpm_server.download": ("ipc", "checkpoint", "progress", "settings", "errors"),
@@ -398,7 +401,8 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
     ),
     "google": (
         *("v1", "voxcpm_server.wire", "voxcpm_server.rpc", "voxcpm_client", "tools"),
-        *("voxcpm_server.contracts", "voxcpm_server.contracts.google", "voxcpm_server.contracts.riva"),
+        *("voxcpm_server.contracts", "voxcpm_server.contracts.google", "voxcpm_server.contracts.localai"),
+        "voxcpm_server.contracts.riva",
     ),
     "torch": (
         "kernels",

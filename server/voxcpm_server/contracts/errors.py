@@ -31,7 +31,7 @@ def in_words_of(fields: Mapping[str, str]) -> Generator[None]:
     except VoxCPMError as error:
         if error.field in fields:
             old, new = (path.rpartition(".")[2] for path in (error.field, fields[error.field]))
-            error.message = re.sub(rf"\b{re.escape(old)}\b", new, error.message)
+            error.message = re.sub(rf"^{re.escape(old)}\b", new, error.message)  # elsewhere it is a word
         error.field = _renamed(error.field, OURS | dict(fields))
         if not isinstance(error, NotFound) or error.reason not in MISSING:
             raise

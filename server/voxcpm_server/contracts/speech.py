@@ -90,7 +90,7 @@ class ContractService:
 
         with in_words_of(fields):
             try:
-                await self._service.speak(_each(messages), call, collect)
+                await self._service.speak(each(messages), call, collect)
             finally:
                 call.playback = None  # nobody listens before the end
             if not samples:
@@ -135,6 +135,6 @@ def begun(chunk: pb.AudioChunk) -> tuple[str, ...]:
     return tuple(event.text for event in chunk.segment_events if event.kind == pb.SEGMENT_EVENT_KIND_STARTED)
 
 
-async def _each(messages: Iterable[pb.GenerateRequest]) -> AsyncIterator[pb.GenerateRequest]:
+async def each(messages: Iterable[pb.GenerateRequest]) -> AsyncIterator[pb.GenerateRequest]:
     for message in messages:
         yield message

@@ -17,6 +17,7 @@ from support.contract_calls import Stub
 from support.waiting import until
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.settings.contracts import ContractSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.sources import from_values
 from voxcpm_server.auth import keys
@@ -33,7 +34,8 @@ RIVA = riva.DESCRIPTOR.services_by_name["RivaSpeechSynthesis"]
 WITHOUT = (
     "import sys;"
     "from voxcpm_server.known_contracts import contracts;"
-    "contracts(());"
+    "from voxcpm_grpc.settings.contracts import ContractSettings;"
+    "contracts(ContractSettings());"
     "print([name for name in sys.modules if name.startswith('voxcpm_server.contracts')])"
 )
 
@@ -90,7 +92,7 @@ async def test_reflection_and_health_have_the_contracts_that_are_on(serve_front)
 
 
 async def test_calls_during_the_start_are_refused_with_a_time_to_wait():
-    rpc = RpcServer(Settings(listen="127.0.0.1:0"), contracts=contracts(("google",)))
+    rpc = RpcServer(Settings(listen="127.0.0.1:0"), contracts=contracts(ContractSettings(enabled=("google",))))
     async with grpc.aio.insecure_channel(await rpc.open()) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await Stub(channel, GOOGLE).SynthesizeSpeech(asked())

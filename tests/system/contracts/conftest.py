@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))  # for the tools: they are not installed
 MOST_ERRORS = 0.34  # of the words of the sentence
-ALL = ("--contracts.enabled", "google,riva")
+ALL = ("--contracts.enabled", "google,localai,riva")
 
 
 @pytest.fixture(scope="session")

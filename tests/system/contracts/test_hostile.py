@@ -15,7 +15,9 @@ from support.contract_calls import Stub
 from support.servers import Server, serving
 
 from voxcpm_client import AsyncClient
+from voxcpm_grpc.settings.contracts import ContractSettings
 from voxcpm_server.contracts.google import cloud_tts_pb2 as google
+from voxcpm_server.contracts.localai import backend_pb2 as localai
 from voxcpm_server.contracts.riva import riva_tts_pb2 as riva
 from voxcpm_server.known_contracts import contracts
 
@@ -28,13 +30,13 @@ ROUNDING = 32  # of 16-bit samples, by which a full batch may differ
 
 @dataclass(frozen=True)
 class Attack:
-    """Calls of a contract: a whole text, and the messages of a stream."""
+    """Calls of a contract: a whole text, and what is given to the method that streams."""
 
     service: Any
     whole: str
     streamed: str
     text: Any
-    stream: tuple[Any, ...]
+    stream: Any
 
     @property
     def paths(self) -> list[str]:
@@ -42,7 +44,8 @@ class Attack:
 
 
 def attack(name: str) -> Attack:
-    service = contracts((name,))[0].descriptor
+    [contract] = contracts(ContractSettings.model_validate({"enabled": (name,)}))
+    service = contract.descriptor
     match name:
         case "google":
             config = google.StreamingSynthesizeRequest(streaming_config=google.StreamingSynthesizeConfig())
@@ -50,15 +53,18 @@ def attack(name: str) -> Attack:
             whole = google.SynthesizeSpeechRequest(
                 input=google.SynthesisInput(text=LONG), audio_config=google.AudioConfig(audio_encoding="LINEAR16")
             )
-            return Attack(service, "SynthesizeSpeech", "StreamingSynthesize", whole, (config, piece))
+            return Attack(service, "SynthesizeSpeech", "StreamingSynthesize", whole, [config, piece])
+        case "localai":
+            message = localai.TTSRequest(text=LONG, dst="/etc/passwd")
+            return Attack(service, "TTS", "TTSStream", message, message)
         case _:
             message = riva.SynthesizeSpeechRequest(text=LONG)
-            return Attack(service, "Synthesize", "SynthesizeOnline", message, (message,))
+            return Attack(service, "Synthesize", "SynthesizeOnline", message, [message])
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    flags = ("--contracts.enabled", "google,riva", "--engine.prefix-caching", "false")
+    flags = ("--contracts.enabled", "google,localai,riva", "--engine.prefix-caching", "false")
     with serving(tmp_path_factory.mktemp("voices"), *flags) as server:
         yield server
         assert not server.fault()
@@ -68,7 +74,7 @@ async def one_caller(address: str, attack: Attack) -> None:
     """Leave streams unread, cancel a call in the middle, and send what is no message, until it is cancelled."""
     async with grpc.aio.insecure_channel(address) as channel:
         stub: Any = Stub(channel, attack.service)
-        unread = [getattr(stub, attack.streamed)(iter(attack.stream)) for _ in range(UNREAD)]
+        unread = [getattr(stub, attack.streamed)(attack.stream) for _ in range(UNREAD)]
         while True:
             whole = getattr(stub, attack.whole)(attack.text)
             for path in attack.paths:
@@ -92,7 +98,7 @@ async def attacked(address: str, attack: Attack) -> AsyncIterator[None]:
         await asyncio.gather(*callers, return_exceptions=True)
 
 
-@pytest.mark.parametrize("name", ["google", "riva"])
+@pytest.mark.parametrize("name", ["google", "localai", "riva"])
 async def test_hostile_callers_change_nothing_for_others(server, name):
     async with AsyncClient(server.address) as client:
         alone = await client.say(TEXT, seed=1)

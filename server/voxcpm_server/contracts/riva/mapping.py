@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.contracts import ssml
+from voxcpm_server.contracts import options, ssml
 from voxcpm_server.contracts.errors import refused
 from voxcpm_server.contracts.riva import riva_audio_pb2 as audio
 from voxcpm_server.contracts.riva import riva_tts_pb2 as riva
@@ -26,26 +25,7 @@ CONTAINERS = (b"RIFF", b"fLaC", b"OggS")
 QUALITY = (1, 40)
 SSML = "<speak"
 
-
-def _boolean(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
-
-
 OPTIONS = "custom_configuration"
-# Its keys, which are fields of Sampling and of TurnConfig, and the types of their values.
-SAMPLING: Mapping[str, Callable[[str], Any]] = {
-    "seed": int,
-    "cfg_value": float,
-    "inference_timesteps": int,
-    "temperature": float,
-}
-TURN: Mapping[str, Callable[[str], Any]] = {
-    "style": str,
-    "speed": float,
-    "volume_gain_db": float,
-    "normalize": _boolean,
-}
-KINDS: Mapping[Any, str] = {int: "a whole number", float: "a number", _boolean: "true or false"}
 FIELDS: Mapping[str, str] = {
     "text": "text",
     "config.request_id": "id.value",
@@ -59,8 +39,7 @@ FIELDS: Mapping[str, str] = {
     "config.conditioning.inline_prompt": "zero_shot_data",
     "config.conditioning.inline_prompt.audio": "zero_shot_data.audio_prompt",
     "config.conditioning.inline_prompt.transcript": "zero_shot_data.transcript",
-    **{f"config.turn.sampling.{name}": f"{OPTIONS}.{name}" for name in SAMPLING},
-    **{f"config.turn.{name}": f"{OPTIONS}.{name}" for name in TURN},
+    **options.paths(OPTIONS),
 }
 """The paths of our fields, and those of Riva's, for errors."""
 
@@ -90,7 +69,7 @@ def config(request: riva.SynthesizeSpeechRequest, models: Models) -> pb.Generate
         raise InvalidRequest("zero_shot_data replaces voice_name; drop one of them", field="zero_shot_data")
     else:
         _set_zero_shot(found.conditioning, request.zero_shot_data)
-    _set_options(found.turn, request.custom_configuration)
+    options.set_options(found.turn, request.custom_configuration, OPTIONS)
     return found
 
 
@@ -141,15 +120,3 @@ def _set_zero_shot(conditioning: pb.Conditioning, given: riva.ZeroShotData) -> N
         conditioning.inline_prompt.transcript = given.transcript
     else:
         conditioning.inline_reference.audio.CopyFrom(recording)
-
-
-def _set_options(turn: pb.TurnConfig, given: Mapping[str, str]) -> None:
-    for name, text in given.items():
-        field = f"{OPTIONS}.{name[:40]}"
-        kind = SAMPLING.get(name) or TURN.get(name)
-        if kind is None:
-            raise refused(field, f"the keys are {', '.join((*SAMPLING, *TURN))}")
-        try:
-            setattr(turn.sampling if name in SAMPLING else turn, name, kind(text))
-        except (KeyError, ValueError):  # also of a number that the field cannot hold
-            raise InvalidRequest(f"{name} is {text[:40]!r}; it must be {KINDS[kind]}", field=field) from None
