@@ -57,10 +57,12 @@ check: $(TESTS_INSTALLED) $(PROTOC_VENV)/.installed ## format, lint, types, laye
 		diff -u voxcpm_grpc/v1/$$stub "$$new/voxcpm_grpc/v1/$$stub" || { echo "stale stub: run make protos"; exit 1; }; \
 	done
 	$(PROTOC_VENV)/bin/python tools/document_api.py --check
+	$(PROTOC_VENV)/bin/python tools/contract_stubs.py --check
 
 protos: $(PROTOC_VENV)/.installed ## generate the stubs and the reference of the contract
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=.
 	$(PROTOC_VENV)/bin/python tools/document_api.py
+	$(PROTOC_VENV)/bin/python tools/contract_stubs.py
 
 image: $(PROTOC_VENV)/.installed ## record the contract of a release, which buf breaking compares with
 	$(PROTOC) --include_imports --descriptor_set_out=protos/published.binpb

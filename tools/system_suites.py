@@ -226,6 +226,13 @@ SUITES = (
         judges=("server/voxcpm_gateway/", "server/voxcpm_server/http.py", "voxcpm_grpc/settings/http.py"),
     ),
     Suite(
+        "contracts",
+        "the published clients of Google and Riva, Pipecat's service, a start as by LocalAI, and hostile callers",
+        10,
+        environment=GATEWAY,
+        judges=("server/voxcpm_server/contracts/", "server/voxcpm_server/known_contracts.py", "docs/from-", *SERVER),
+    ),
+    Suite(
         "browser",
         "the web page and the WebSocket in Chromium: playback, voices, faults, links, code, themes, narrow screens",
         15,

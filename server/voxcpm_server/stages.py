@@ -29,9 +29,11 @@ from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server import http
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.auth.certificate_names import certificate_names
+from voxcpm_server.known_contracts import contracts
 from voxcpm_server.pools import found_models, joined, local_model, process_pools, ray_pools
 from voxcpm_server.rpc.admin import AdminServer
 from voxcpm_server.rpc.call import AdmissionGate
+from voxcpm_server.rpc.contract import Contract
 from voxcpm_server.rpc.fronts import Fronts
 from voxcpm_server.rpc.handler import SERVICE
 from voxcpm_server.rpc.health import Health
@@ -180,9 +182,13 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports; None for those that are off. `address` is None until a front that was lost is ready again."""
+    """The ports; None for those that are off. `address` is None until a front that was lost is ready again.
+
+    contracts: the services beside the speech service
+    """
 
     rpc: RpcServer
+    contracts: Sequence[Contract]
     address: str | None
     admin: AdminPort | None
     gateway: Gateway | None
@@ -196,13 +202,16 @@ class Ports:
 async def ports_open(plan: Plan, files: Files, observation: Observation, start: Start) -> AsyncIterator[Ports]:
     """Open the ports, which refuse calls until `accept_calls`. Raises StartupError."""
     metrics, tracing = observation.metrics, observation.tracing
-    rpc = RpcServer(plan.settings, expected_seconds=start.remaining, metrics=metrics, tracing=tracing)
+    offered = contracts(plan.settings.contracts)
+    rpc = RpcServer(
+        plan.settings, expected_seconds=start.remaining, metrics=metrics, tracing=tracing, contracts=offered
+    )
     start.report = rpc.report_start
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(_admin_port(plan, files, rpc))
         stack.push_async_callback(rpc.stop)
         gateway = await stack.enter_async_context(_gateway(plan))
-        ports = Ports(rpc, None, admin, gateway)
+        ports = Ports(rpc, offered, None, admin, gateway)
         if not plan.restarted:
             ports = replace(ports, address=await ports.open())
             log.info("start: the port %s is open; calls are refused until the server is ready", ports.address)
@@ -338,7 +347,7 @@ def export_statistics(
 async def accept_calls(plan: Plan, ports: Ports, service: VoxCPMService, models: Models) -> str:
     """Accept calls from now on. Returns the address of the service. Raises StartupError."""
     rpc = ports.rpc
-    rpc.serve(service)
+    rpc.serve(service, {one.name: one.implement(service, models) for one in ports.contracts})
     for one in models:
         rpc.health.set_model(one.name, one.pool.healthy)
     if plan.served[0].name:

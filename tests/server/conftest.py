@@ -42,6 +42,7 @@ from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.auth.authenticator import Authenticator
+from voxcpm_server.known_contracts import contracts
 from voxcpm_server.rpc.call import AdmissionGate
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.models import Model, Models, model_names
@@ -339,7 +340,8 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
                 each.info, settings.limits, each.adapters.find, style_in_text=settings.text.style_in_text
             )
             models.append(Model(each, builder, catalog, reader, UploadReader(reader)))
-        rpc = RpcServer(settings, metrics=metrics, tracing=tracing)
+        offered = contracts(settings.contracts)
+        rpc = RpcServer(settings, metrics=metrics, tracing=tracing, contracts=offered)
         gate = AdmissionGate(settings.limits)
         made = Models(models)
         service = VoxCPMService(
@@ -354,7 +356,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             metrics=rpc.recent,
             tracing=tracing,
         )
-        rpc.serve(service)
+        rpc.serve(service, {one.name: one.implement(service, made) for one in offered})
         rpc.set_ready(True)
         address = await rpc.open()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -16,9 +17,14 @@ from voxcpm_grpc.audio.formats import BadAudio, Encoding
 UNKNOWN_LENGTH = 0x7FFFF000
 TOO_LONG = 0xFFFFFFFF  # length of audio that 32 bits cannot hold; readers go on to the end of the file
 MAX_LENGTH = 0x7FFF0000  # programs that do not know the length write different numbers from here on
-PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 SUBFORMAT_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # the end of a GUID that stands for a plain format tag
 HEADER_BYTES = 44
+FORMATS: Mapping[Encoding, tuple[int, int]] = {  # tag and bytes of a sample, of encodings that are not 16-bit PCM
+    Encoding.PCM_F32LE: (FLOAT, 4),
+    Encoding.MULAW: (MU_LAW, 1),
+    Encoding.ALAW: (A_LAW, 1),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +109,8 @@ def _wave(fmt: bytes, payload: memoryview, declared: int) -> Wave | None:
 
 
 def header(sample_rate: int, encoding: Encoding = Encoding.PCM_S16LE, data_bytes: int | None = None) -> bytes:
-    """The 44 bytes before mono PCM of an encoding. Lengths are open if `data_bytes` is None or more than 4 GB."""
-    tag, width = (FLOAT, 4) if encoding == Encoding.PCM_F32LE else (PCM, 2)
+    """The 44 bytes before mono samples of an encoding. Lengths are open if `data_bytes` is None or more than 4 GB."""
+    tag, width = FORMATS.get(encoding, (PCM, 2))
     data_size = UNKNOWN_LENGTH if data_bytes is None else min(data_bytes, TOO_LONG)
     riff_size = min(data_size + HEADER_BYTES - 8, TOO_LONG)
     fmt = struct.pack("<HHIIHH", tag, 1, sample_rate, sample_rate * width, width, width * 8)

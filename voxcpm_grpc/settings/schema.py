@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.listen_address import check_address_or_socket, unix_path
 from voxcpm_grpc.logs import LogOptions
+from voxcpm_grpc.settings.contracts import ContractSettings
 from voxcpm_grpc.settings.engine import EngineSettings, RaySettings, SupervisionSettings
 from voxcpm_grpc.settings.http import HttpSettings
 from voxcpm_grpc.settings.limits import LimitSettings
@@ -148,6 +149,7 @@ class Settings(Frozen):
     tracing: TracingSettings = Field(default=TracingSettings(), description="traces for OpenTelemetry")
     http: HttpSettings = Field(default=HttpSettings(), description="HTTP gateway beside the server")
     admin: AdminSettings = Field(default=AdminSettings(), description="statistics and LoRA adapters for operators")
+    contracts: ContractSettings = Field(default=ContractSettings(), description="contracts of other servers")
 
     @model_validator(mode="after")
     def _with_socket(self) -> Settings:

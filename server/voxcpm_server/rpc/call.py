@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from voxcpm_grpc import logs
-from voxcpm_grpc.errors import Exhausted, InvalidRequest, Reason
+from voxcpm_grpc.errors import Exhausted, InvalidRequest, Reason, VoxCPMError
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.delivery import ReplyWriter
@@ -44,6 +44,7 @@ class Call:
     playback: the estimate of the gaps that a listener hears; None for calls without audio
     trace: None if the call is not traced
     admitted: True once the server has identified the caller and found room for the call
+    told: an error that the reply itself tells, because callers of its service expect it there and not in the status
     """
 
     method: str
@@ -62,6 +63,7 @@ class Call:
     engine_seconds: float | None = None
     playback: Playback | None = None
     trace: RpcTrace | None = None
+    told: VoxCPMError | None = None
     audio_seconds: float = 0.0
     admitted: bool = False
     started: float = field(default_factory=time.monotonic)

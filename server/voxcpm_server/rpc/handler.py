@@ -9,7 +9,7 @@ import math
 import time
 import traceback
 import unicodedata
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -50,8 +50,14 @@ DOMAIN = PACKAGE.partition(".")[0]  # of the reasons of errors
 MAX_VOICE_CHARS = 100  # of a voice in a log line
 
 
-def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+def rpc(
+    *, stream: bool, speaks: bool = False, name: str = ""
+) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
     """Wraps a servicer method `(self, request or iterator, call)`.
+
+    stream: True if the client sends a stream of messages
+    speaks: True for a call of one message that counts as a stream, because an engine works for it
+    name: of the method in logs and metrics; empty for that of the function
 
     `self.authenticator` identifies the caller, before anything is read; `self.calls` and `self.gate` admit the call;
     `self.write_seconds` is the longest wait for a caller that does not read; `self.metrics` counts the call, and
@@ -61,12 +67,14 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
     def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         @functools.wraps(method)
         async def handler(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
-            call = Call(method.__name__, context, Peer.of(context.peer()), ReplyWriter(context, self.write_seconds))
+            call = Call(
+                name or method.__name__, context, Peer.of(context.peer()), ReplyWriter(context, self.write_seconds)
+            )
             messages = RequestStream(request) if stream else None
             result: Any = None
             error: VoxCPMError | None = None
             try:
-                result = await _admitted(self, method, request, messages, call)
+                result = await _admitted(self, method, request, messages, call, speaks=speaks)
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     _end(self.metrics, call, "CANCELLED")  # by gRPC: a cancel, a deadline or a lost connection
@@ -78,7 +86,8 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                 error = _error_of(caught, call)
             finally:
                 call.replies.close()
-            _end(self.metrics, call, code_of(error) if error else "OK", error)
+            told = error or call.told
+            _end(self.metrics, call, code_of(told) if told else "OK", told)
             if messages is not None and error:
                 # The connection of a server that ends is cut off soon, and who was refused gets no more than a moment.
                 await messages.linger(uploads=lambda: call.admitted and not self.calls.refused)
@@ -97,7 +106,13 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
 
 
 async def _admitted(
-    servicer: Any, method: Callable[..., Awaitable[Any]], request: Any, messages: RequestStream | None, call: Call
+    servicer: Any,
+    method: Callable[..., Awaitable[Any]],
+    request: Any,
+    messages: RequestStream | None,
+    call: Call,
+    *,
+    speaks: bool,
 ) -> Any:
     """Identify the caller, admit the call, and return the result of the servicer's method."""
     metadata = call.context.invocation_metadata() or ()
@@ -108,7 +123,8 @@ async def _admitted(
     async with servicer.calls.enter(call.method):
         principal = await servicer.authenticator.principal(metadata, call.context.auth_context)
         call.caller = Caller.of(principal, call.peer.caller)
-        with servicer.gate.enter(call.caller.key, call.peer.connection, stream=messages is not None):
+        stream = speaks or messages is not None
+        with servicer.gate.enter(call.caller.key, call.peer.connection, stream=stream):
             call.admitted = True
             log.debug(LogLine("admitted", method=call.method, peer=str(call.peer), streams=servicer.gate.streams))
             return await method(servicer, messages or request, call)
@@ -169,11 +185,17 @@ def _shutdown_error(seconds: float | None, *, after_audio: bool) -> VoxCPMError:
 
 
 class ParseInterceptor(grpc.aio.ServerInterceptor):
-    """Passes a message that cannot be parsed to the RPC as MalformedMessage, so that the status has our error text."""
+    """Passes a message that cannot be parsed to the RPC as MalformedMessage, so that the status has our error text.
+
+    packages: of the services whose RPCs take a MalformedMessage
+    """
+
+    def __init__(self, packages: Iterable[str] = (PACKAGE,)) -> None:
+        self._paths = tuple(f"/{package}." for package in packages)
 
     async def intercept_service(self, continuation: Any, handler_call_details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith(f"/{PACKAGE}."):
+        if handler is None or not handler_call_details.method.startswith(self._paths):
             return handler
         parse = handler.request_deserializer
 

@@ -21,12 +21,13 @@ UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 class Health(health_pb2_grpc.HealthServicer):
     """grpc.health.v1 with three names, and one for each model that has a name in the settings.
 
-    The whole server ("") and the service are SERVING while the server is ready for calls of every model,
+    The whole server ("") and its services are SERVING while the server is ready for calls of every model,
     "voxcpm_grpc.v1.VoxCPMService/NAME" while it is ready for those of one model. "liveness" is SERVING from the start
     to the end of the process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, services: Iterable[str] = (SERVICE,)) -> None:
+        self._services = tuple(services)
         self._ready = False
         self._models: dict[str, bool] = {}
         self._listed: list[str] = []
@@ -100,4 +101,4 @@ class Health(health_pb2_grpc.HealthServicer):
             f"{SERVICE}/{name}": SERVING if self._ready and self._models.get(name) else NOT_SERVING
             for name in self._listed
         }
-        return {"": ready, SERVICE: ready, LIVENESS: SERVING, **models}
+        return {"": ready, **dict.fromkeys(self._services, ready), LIVENESS: SERVING, **models}

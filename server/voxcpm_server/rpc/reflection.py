@@ -26,15 +26,17 @@ class Descriptors:
     """Finds descriptors as a DescriptorPool does, and also those of methods and of the v1 reflection service.
 
     The package for reflection has a descriptor of v1alpha only, and tools stop at a listed service without one.
+
+    pools: of services that are not in the default one
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pools: Iterable[DescriptorPool] = ()) -> None:
         file = FileDescriptorProto()
         reflection_pb2.DESCRIPTOR.CopyToProto(file)
         v1 = text_format.Parse(text_format.MessageToString(file).replace("v1alpha", "v1"), FileDescriptorProto())
         own = DescriptorPool()  # not the default pool, to which another package may add the same file
         own.AddSerializedFile(v1.SerializeToString())
-        self._pools = (Default(), own)
+        self._pools = (Default(), own, *pools)
 
     def FindFileContainingSymbol(self, name: str) -> FileDescriptor:
         """The file that defines a symbol, such as a message, a service or a method. Raises KeyError."""
@@ -67,8 +69,10 @@ class Descriptors:
 class Reflection(reflection.aio.ReflectionServicer):  # pyright: ignore[reportAttributeAccessIssue]
     """The reflection service. `streams` are its open calls; each can be ended. `services` are those of the port."""
 
-    def __init__(self, streams: OpenCalls, services: Iterable[str] = (SERVICE,)) -> None:
-        super().__init__((*services, health.SERVICE_NAME, V1, V1ALPHA), pool=Descriptors())
+    def __init__(
+        self, streams: OpenCalls, services: Iterable[str] = (SERVICE,), pools: Iterable[DescriptorPool] = ()
+    ) -> None:
+        super().__init__((*services, health.SERVICE_NAME, V1, V1ALPHA), pool=Descriptors(pools))
         self._streams = streams
 
     def register(self, server: grpc.aio.Server) -> None:

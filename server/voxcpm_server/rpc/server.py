@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 import grpc
 
@@ -16,7 +18,8 @@ from voxcpm_grpc.listen_address import bound, check_unix, is_unix, listen_addres
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.rpc import tls
-from voxcpm_server.rpc.deferred import DeferredService
+from voxcpm_server.rpc.contract import Contract
+from voxcpm_server.rpc.deferred import VOXCPM, DeferredServices
 from voxcpm_server.rpc.handler import ParseInterceptor
 from voxcpm_server.rpc.health import Health
 from voxcpm_server.rpc.loop_load import LoopLoad
@@ -51,6 +54,7 @@ class RpcServer:
     expected_seconds: the expected time until `serve`, for the refusals
     metrics: counts all calls
     tracing: traces all calls
+    contracts: services beside the speech service
 
     `calls` are the open ones, `recent` those that have ended, `load` is that of the event loop, `step` is that of the
     start.
@@ -63,11 +67,14 @@ class RpcServer:
         expected_seconds: Callable[[], float] = lambda: START_SECONDS,
         metrics: Metrics | None = None,
         tracing: Tracing | None = None,
+        contracts: Sequence[Contract] = (),
     ) -> None:
+        services = [VOXCPM, *(contract.descriptor for contract in contracts)]
+        names = [service.full_name for service in services]
         self.calls = OpenCalls()
         self.recent = RecentCalls(metrics)
         self.load = LoopLoad(_more_fronts(settings))
-        self.health = Health()
+        self.health = Health(names)
         self.step = "the server is starting"
         self.max_streams = settings.limits.max_streams
         self._settings = settings
@@ -75,12 +82,15 @@ class RpcServer:
         self._reflections = OpenCalls()
         self._ends: float | None = None
         self._served = False
-        self._service = DeferredService(self.calls, settings.limits.write_seconds, self.recent, tracing)
+        self._services = DeferredServices(self.calls, settings.limits.write_seconds, self.recent, tracing, contracts)
         served = options(settings, shared=settings.fronts_share_port)
-        self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=served)
-        self._server.add_generic_rpc_handlers((self._service,))
+        self._server = grpc.aio.server(
+            interceptors=(ParseInterceptor(service.file.package for service in services),), options=served
+        )
+        self._server.add_generic_rpc_handlers((self._services,))
         self.health.register(self._server)
-        Reflection(self._reflections).register(self._server)
+        pools = [contract.descriptor.file.pool for contract in contracts]
+        Reflection(self._reflections, names, pools).register(self._server)
         self.calls.refuse_with(self._not_ready)
 
     async def open(self, local: str | None = None) -> str:
@@ -109,9 +119,11 @@ class RpcServer:
         """Name the step of the start in the refusals of calls."""
         self.step = step
 
-    def serve(self, service: tts_pb2_grpc.VoxCPMServiceServicer) -> None:
-        """Serve calls from now on."""
-        self._service.serve(service)
+    def serve(
+        self, service: tts_pb2_grpc.VoxCPMServiceServicer, contracts: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """Serve calls from now on. `contracts` has what runs the RPCs of each contract, by its name."""
+        self._services.serve(service, contracts)
         self._served = True
         self.calls.admit()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -91,6 +91,15 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     @rpc(stream=True)
     async def Generate(self, stream: AsyncIterator[pb.GenerateRequest], call: Call) -> None:
+        await self.speak(stream, call, call.replies.write)
+
+    async def speak(
+        self,
+        stream: AsyncIterator[pb.GenerateRequest],
+        call: Call,
+        send: Callable[[pb.AudioChunk], Awaitable[None]],
+    ) -> None:
+        """Run a Generate stream whose messages, and whose replies, are those of any call. Raises VoxCPMError."""
         messages = self._generate_inputs(stream, call)
         first = await self._first(messages)
         model = self._models.find(call.model)
@@ -107,7 +116,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         log.debug(LogLine("voice", request_id=call.request_id, voice=chosen.name))
         config = replace(config, voice=VoiceChoice())  # frees the recordings inside: a stream may last for long
         with inside("config"):
-            session = self._session(model, config, chosen, call)
+            session = self._session(model, config, chosen, call, send)
         try:
             await session.run(first, _with_loras(messages, model.builder, chosen))
         finally:
@@ -321,7 +330,9 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         call: Call,
     ) -> None:
         auditions = Auditions(
-            lambda config: self._session(model, config, chosen, call, reply), reply=reply, preview=preview.config
+            lambda config: self._session(model, config, chosen, call, call.replies.write, reply),
+            reply=reply,
+            preview=preview.config,
         )
         try:
             if preview.mode is PreviewMode.SYNTHESIS:
@@ -336,7 +347,13 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
                 _record_speech(call, auditions.session)
 
     def _session(
-        self, model: Model, config: GenerateConfig, chosen: ChosenVoice, call: Call, reply: Reply | None = None
+        self,
+        model: Model,
+        config: GenerateConfig,
+        chosen: ChosenVoice,
+        call: Call,
+        send: Callable[[pb.AudioChunk], Awaitable[None]],
+        reply: Reply | None = None,
     ) -> Session:
         """A session of a call, with a reply stream of its own unless one is given. Its turns have their adapters."""
         return Session(
@@ -348,7 +365,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             limits=self._limits,
             request_id=call.request_id,
             remaining=call.context.time_remaining,
-            send=call.replies.write,
+            send=send,
             shorten=call.replies.shorten,
             warnings=chosen.warnings,
             on_segment=call.trace and call.trace.add_segment,

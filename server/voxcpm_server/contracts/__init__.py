@@ -1,0 +1,1 @@
+"""Services that speak as clients of other servers expect it: a folder for each, and here what they share."""

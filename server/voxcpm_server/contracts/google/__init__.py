@@ -1,0 +1,1 @@
+"""The interface of Google Text-to-Speech."""

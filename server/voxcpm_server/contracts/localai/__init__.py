@@ -1,0 +1,1 @@
+"""The interface of the backends of LocalAI."""

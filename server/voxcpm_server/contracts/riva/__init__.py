@@ -1,0 +1,1 @@
+"""The interface of NVIDIA Riva for speech synthesis."""

@@ -1,0 +1,122 @@
+"""Requests of Riva's clients as messages of VoxCPMService. Every function raises InvalidRequest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.contracts import options, ssml
+from voxcpm_server.contracts.errors import refused
+from voxcpm_server.contracts.riva import riva_audio_pb2 as audio
+from voxcpm_server.contracts.riva import riva_tts_pb2 as riva
+from voxcpm_server.rpc.models import Models
+
+ENCODINGS: Mapping[int, pb.AudioEncoding] = {
+    audio.ENCODING_UNSPECIFIED: pb.AUDIO_ENCODING_PCM_S16LE,
+    audio.LINEAR_PCM: pb.AUDIO_ENCODING_PCM_S16LE,
+    audio.FLAC: pb.AUDIO_ENCODING_FLAC,
+    audio.MULAW: pb.AUDIO_ENCODING_MULAW,
+    audio.OGGOPUS: pb.AUDIO_ENCODING_OGG_OPUS,
+    audio.ALAW: pb.AUDIO_ENCODING_ALAW,
+}
+RAW = (audio.LINEAR_PCM, audio.MULAW, audio.ALAW)
+CONTAINERS = (b"RIFF", b"fLaC", b"OggS")
+QUALITY = (1, 40)
+SSML = "<speak"
+
+OPTIONS = "custom_configuration"
+FIELDS: Mapping[str, str] = {
+    "text": "text",
+    "config.request_id": "id.value",
+    "config.segmentation.language": "language_code",
+    "config.output.encoding": "encoding",
+    "config.output.sample_rate_hz": "sample_rate_hz",
+    "config.model": "voice_name",
+    "config.conditioning.voice": "voice_name",
+    "config.conditioning.inline_reference": "zero_shot_data",
+    "config.conditioning.inline_reference.audio": "zero_shot_data.audio_prompt",
+    "config.conditioning.inline_prompt": "zero_shot_data",
+    "config.conditioning.inline_prompt.audio": "zero_shot_data.audio_prompt",
+    "config.conditioning.inline_prompt.transcript": "zero_shot_data.transcript",
+    **options.paths(OPTIONS),
+}
+"""The paths of our fields, and those of Riva's, for errors."""
+
+
+def config(request: riva.SynthesizeSpeechRequest, models: Models) -> pb.GenerateConfig:
+    """The config that speaks as a request says."""
+    if request.enable_word_time_offsets:
+        raise refused("enable_word_time_offsets", "the models give no times of words; set it to false")
+    if request.custom_dictionary:
+        raise refused("custom_dictionary", "the models read no IPA; write the words as they are spoken")
+    if request.encoding not in ENCODINGS:
+        names = ", ".join(name for name, value in audio.AudioEncoding.items() if value in ENCODINGS and value)
+        raise InvalidRequest(f"encoding is {request.encoding}; it must be one of {names}", field="encoding")
+    if request.sample_rate_hz < 0:
+        raise InvalidRequest(
+            f"sample_rate_hz is {request.sample_rate_hz}; it must be 0 or more", field="sample_rate_hz"
+        )
+    found = pb.GenerateConfig(
+        request_id=request.id.value,
+        output=pb.AudioFormat(encoding=ENCODINGS[request.encoding], sample_rate_hz=request.sample_rate_hz),
+        segmentation=pb.Segmentation(language=request.language_code),
+    )
+    found.model, voice = _voice(request.voice_name, [model.name for model in models])
+    if not request.HasField("zero_shot_data"):
+        found.conditioning.voice = voice
+    elif voice:
+        raise InvalidRequest("zero_shot_data replaces voice_name; drop one of them", field="zero_shot_data")
+    else:
+        _set_zero_shot(found.conditioning, request.zero_shot_data)
+    options.set_options(found.turn, request.custom_configuration, OPTIONS)
+    return found
+
+
+def texts(text: str) -> list[pb.GenerateRequest]:
+    """The messages that speak a text."""
+    return ssml.requests(ssml.parts(text, "text") if text.lstrip().startswith(SSML) else [text], "text")
+
+
+def check_same(first: riva.SynthesizeSpeechRequest, other: riva.SynthesizeSpeechRequest) -> None:
+    """Raise InvalidRequest if a message of a stream differs from the first one in more than its text and its id."""
+    for field in first.DESCRIPTOR.fields:
+        if field.name not in ("text", "id") and getattr(first, field.name) != getattr(other, field.name):
+            raise InvalidRequest(
+                f"{field.name} differs from that of the first message of the stream; open another stream",
+                field=field.name,
+            )
+
+
+def full_voice_name(model: str, name: str) -> str:
+    return f"{model}.{name}"
+
+
+def _voice(name: str, models: list[str]) -> tuple[str, str]:
+    """The model and the voice of a name, each empty for the default."""
+    for model in sorted(models, key=len, reverse=True):
+        if name == model:
+            return model, ""
+        if name.startswith(full_voice_name(model, "")):
+            return model, name.removeprefix(full_voice_name(model, ""))
+    return "", name
+
+
+def _set_zero_shot(conditioning: pb.Conditioning, given: riva.ZeroShotData) -> None:
+    if given.quality and not QUALITY[0] <= given.quality <= QUALITY[1]:
+        raise InvalidRequest(
+            f"quality is {given.quality}; it must be {QUALITY[0]} to {QUALITY[1]}", field="zero_shot_data.quality"
+        )
+    if given.sample_rate_hz < 0:
+        raise InvalidRequest(
+            f"sample_rate_hz is {given.sample_rate_hz}; it must be 0 or more", field="zero_shot_data.sample_rate_hz"
+        )
+    recording = pb.EncodedAudio(data=given.audio_prompt)
+    if given.encoding in RAW and not given.audio_prompt.startswith(CONTAINERS):
+        recording.format.encoding = ENCODINGS[given.encoding]
+        recording.format.sample_rate_hz = given.sample_rate_hz
+    if given.transcript:
+        conditioning.inline_prompt.audio.CopyFrom(recording)
+        conditioning.inline_prompt.transcript = given.transcript
+    else:
+        conditioning.inline_reference.audio.CopyFrom(recording)
