@@ -51,7 +51,6 @@ from voxcpm_server.wire.inputs import (
     TurnConfig,
 )
 from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
-from voxcpm_server.wire.requests import style_with_prompt_error
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +99,7 @@ class Session:
         reply: Reply | None = None,
         open_sessions: set[Session] | None = None,
     ) -> None:
-        info = pool.info
+        info = self._info = pool.info
         self._config = config
         self._open_sessions = set[Session]() if open_sessions is None else open_sessions
         self._max_text_chars = limits.max_text_chars
@@ -367,7 +366,7 @@ class Session:
 
     def _on_turn_change(self, config: TurnConfig, has_seed: bool) -> None:
         if config.style and self._has_prompt:
-            raise style_with_prompt_error("turn.style")
+            self._info.require_style_with_prompt("turn.style")
         if not has_seed:
             config = replace(config, sampling=replace(config.sampling, seed=self._config.turn.sampling.seed))
         self._turns.config = config
