@@ -40,6 +40,8 @@ class Reason(Enum):
     TIMESTEPS_NOT_SERVED = auto()
     REFERENCES_NOT_SUPPORTED = auto()
     STYLES_NOT_SUPPORTED = auto()
+    OPTION_NOT_SUPPORTED = auto()
+    NOT_SUPPORTED_BY_MODEL = auto()
     SPEED_NOT_SUPPORTED = auto()
     VOICE_OF_ANOTHER_MODEL = auto()
     VOICE_MODEL_NOT_SERVED = auto()

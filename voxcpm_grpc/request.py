@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -19,39 +20,37 @@ MAX_DRAWN_SEED = 2**53 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """The sampling parameters of a segment. The defaults are the official ones. Raises InvalidRequest."""
+    """The sampling parameters of a segment; None takes the default of the model. Raises InvalidRequest.
 
-    cfg_value: float = 2.0  # strength of the guidance, 0 to 10
-    inference_timesteps: int = 10  # of the diffusion, 1 to 100
-    temperature: float = 1.0  # scale of the noise, 0 to 2
+    The first ones are options that a model may have: `ModelInfo.options` has their ranges. The others are the engine's.
+    """
+
+    cfg_value: float | None = None
+    inference_timesteps: int | None = None
+    temperature: float | None = None
     seed: int = 0
-    min_steps: int = (
-        2  # official rule: the speech can end from patch index min_steps + 1 on, with min_steps + 2 patches
-    )
-    max_steps: int | None = None  # limit of the patches; None: only the official limit by text length
-    steps_per_token: float = 6.0  # of the text, from which on speech runs on; 10 more are the limit by text length
-    max_silent_steps: int | None = None  # silent patches after speech that end it; None: any number
+    min_steps: int | None = None  # the speech cannot end before
+    max_steps: int | None = None  # limit of the steps; None: only the limit by text length
+    steps_per_token: float | None = None  # of the text, from which on speech runs on; somewhat more are the limit
+    max_silent_steps: int | None = None  # silent steps after speech that end it; without a default any number
 
     def __post_init__(self) -> None:
-        _check(0 <= self.cfg_value <= 10, "cfg_value", self.cfg_value, "it must be from 0 to 10")
-        steps = self.inference_timesteps
-        _check(1 <= steps <= 100, "inference_timesteps", steps, "it must be from 1 to 100")
-        _check(0 <= self.temperature <= 2, "temperature", self.temperature, "it must be from 0 to 2")
         _check(0 <= self.seed <= MAX_SEED, "seed", self.seed, "it must be from 0 to 2**63 - 1")
-        _check(self.min_steps >= 0, "min_steps", self.min_steps, "it must be 0 or more")
+        if self.min_steps is not None:
+            _check(self.min_steps >= 0, "min_steps", self.min_steps, "it must be 0 or more")
         if self.max_steps is not None:
             _check(self.max_steps >= 1, "max_steps", self.max_steps, "it must be 1 or more")
-            _check(
-                self.min_steps <= self.max_steps,
-                "min_steps",
-                self.min_steps,
-                f"it must not exceed max_steps, {self.max_steps}",
-            )
-        _check(
-            0 < self.steps_per_token <= 100, "steps_per_token", self.steps_per_token, "it must be above 0, up to 100"
-        )
+            if self.min_steps is not None:
+                rule = f"it must not exceed max_steps, {self.max_steps}"
+                _check(self.min_steps <= self.max_steps, "min_steps", self.min_steps, rule)
+        if (ratio := self.steps_per_token) is not None:
+            _check(0 < ratio <= 100, "steps_per_token", ratio, "it must be above 0, up to 100")
         if self.max_silent_steps is not None:
             _check(self.max_silent_steps >= 1, "max_silent_steps", self.max_silent_steps, "it must be 1 or more")
+
+
+OWN = ("seed", "min_steps", "max_steps", "steps_per_token", "max_silent_steps")
+"""The fields of Sampling that are the engine's, and not options of a model."""
 
 
 def _check(ok: bool, name: str, value: float, rule: str) -> None:
@@ -102,6 +101,7 @@ class Priority(StrEnum):
 class Request:
     """A segment of text to speak.
 
+    `style` describes the voice or the delivery, and `language` is that of the text, a BCP 47 tag; both may be empty.
     The noise depends on seed, `turn` and `segment`, so that segments differ and a repeated request gives the same
     speech. `keep_latents` requests the generated latents at the end, with which the next segment can continue.
     `continues` means that audio of an earlier segment was sent, and a full queue accepts the request; `lead_seconds` of
@@ -111,6 +111,8 @@ class Request:
 
     id: str
     text: str
+    style: str = ""
+    language: str = ""
     sampling: Sampling = field(default_factory=Sampling)
     conditioning: Conditioning = field(default_factory=Conditioning)
     turn: int = 0
@@ -173,49 +175,185 @@ Event = Admitted | AudioChunk | Finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A sampling option that a model has: a field of Sampling."""
+
+    name: str
+    default: int | float
+    low: int | float
+    high: int | float
+    rule: str  # the words of the refusal of a value that is not from `low` to `high`
+    choices: tuple[int | float, ...] = ()  # the only values that the server runs; empty for all
+
+    def check_range(self, value: float) -> None:
+        """Raise InvalidRequest unless the model knows this value."""
+        _check(self.low <= value <= self.high, self.name, value, self.rule)
+
+    def check_choice(self, value: float) -> None:
+        """Raise FailedPrecondition unless the server runs this value."""
+        if not self.choices or value in self.choices:
+            return
+        allowed = ", ".join(map(str, self.choices))
+        text = f"{self.name} is {value} and this server runs {allowed}"
+        if self.name == "inference_timesteps":  # its reason is older than other options
+            raise FailedPrecondition(
+                text,
+                field=self.name,
+                reason=Reason.TIMESTEPS_NOT_SERVED,
+                inference_timesteps=value,
+                allowed=allowed,
+            )
+        raise FailedPrecondition(
+            text, field=self.name, reason=Reason.OPTION_NOT_SUPPORTED, option=self.name, allowed=allowed
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The defaults of a model for the fields of Sampling that end the speech."""
+
+    min_steps: int
+    steps_per_token: float
+    max_silent_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """The abilities of a model: each is the sentence that refuses a request which needs it; empty if the model can.
+
+    {model} in a sentence stands for the name of the model.
+    """
+
+    prompt: str = ""  # to continue a recording
+    reference: str = ""  # to take the timbre of a recording
+    hifi: str = ""  # both at once
+    no_voice: str = ""  # to choose a voice itself
+    style: str = ""
+    style_with_prompt: str = ""
+    language: str = ""  # to be told the language of the text
+    latents: str = ""  # to take and give speech as latents
+    lora: str = ""
+
+
+AbilityName = Literal[
+    "prompt", "reference", "hifi", "no_voice", "style", "style_with_prompt", "language", "latents", "lora"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentShape:
+    """The latents of a step."""
+
+    frames: int
+    dim: int  # channels of a frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """The model of an engine, as fronts need to know it."""
+    """The model of an engine, as fronts need to know it: they check requests by it."""
 
     name: str
     architecture: str
-    fingerprint: str  # a hash of the checkpoint; latents belong to models with the same one
+    fingerprint: str  # a hash of the checkpoint; voices belong to models with the same one
     input_sample_rate: int
     output_sample_rate: int
-    patch_size: int  # P, latent frames of a patch
-    latent_dim: int  # D, channels of a latent frame
-    samples_per_step: int  # output samples of one patch
-    samples_per_patch: int  # input samples of one patch
+    samples_per_step: int  # output samples of one step
+    samples_per_patch: int  # input samples of one step
     max_model_len: int  # positions of a sequence
     max_slots: int
     max_queue: int | None = None  # requests that may wait for a slot; None: the engine alone knows
-    timesteps: tuple[int, ...]  # the counts that a request may use
+    options: tuple[Option, ...]
+    ends: Ends
+    abilities: Abilities = Abilities()
+    latents: LatentShape | None = None  # None: the model has no latents
+    speech_languages: tuple[str, ...] = ()  # that a request may name, as BCP 47 tags
     device: str
     dtype: str
     codec_dtype: str
     languages: tuple[str, ...] = ()  # that the model claims to speak, as BCP 47 tags; empty: it makes no claim
-    takes_references: bool = True  # as voices, alone or with a prompt (hifi)
-    takes_styles: bool = True
 
-    def require_references(self, field: str) -> None:
-        """Raise FailedPrecondition, for a field of a request, unless the model takes references."""
-        if not self.takes_references:
-            raise FailedPrecondition(
-                f"references and hifi voices need VoxCPM2, and this server's model is {self.name}; "
-                "use a prompt, which is a recording with its transcript",
-                field=field,
-                reason=Reason.REFERENCES_NOT_SUPPORTED,
-                model=self.name,
-            )
+    def can(self, ability: AbilityName) -> bool:
+        return not getattr(self.abilities, ability)
 
-    def require_styles(self, field: str) -> None:
-        """Raise FailedPrecondition, for a field of a request, unless the model takes styles."""
-        if not self.takes_styles:
+    def require(self, ability: AbilityName, field: str) -> None:
+        """Raise FailedPrecondition, for a field of a request, unless the model can do what it needs."""
+        if self.can(ability):
+            return
+        reason = {
+            "reference": Reason.REFERENCES_NOT_SUPPORTED,
+            "hifi": Reason.REFERENCES_NOT_SUPPORTED,
+            "style": Reason.STYLES_NOT_SUPPORTED,
+        }.get(ability, Reason.NOT_SUPPORTED_BY_MODEL)
+        raise FailedPrecondition(self._sentence(ability), field=field, reason=reason, model=self.name)
+
+    def require_style_with_prompt(self, field: str) -> None:
+        """Raise InvalidRequest, for the style of a request with a prompt, unless the model can combine them."""
+        if not self.can("style_with_prompt"):
+            raise InvalidRequest(self._sentence("style_with_prompt"), field=field)
+
+    def _sentence(self, ability: AbilityName) -> str:
+        return getattr(self.abilities, ability).replace("{model}", self.name)
+
+    def option(self, name: str) -> Option | None:
+        """The option of this name; None if the model lacks it."""
+        return next((option for option in self.options if option.name == name), None)
+
+    def completed(self, sampling: Sampling) -> Sampling:
+        """The parameters with the defaults of the model. Raises InvalidRequest or FailedPrecondition."""
+        lacking = (field.name for field in fields(Sampling) if not (field.name in OWN or self.option(field.name)))
+        if name := next((name for name in lacking if getattr(sampling, name) is not None), ""):
+            has = ", ".join(option.name for option in self.options)
             raise FailedPrecondition(
-                f"a style needs VoxCPM2, and this server's model is {self.name}; send the text without a style",
-                field=field,
-                reason=Reason.STYLES_NOT_SUPPORTED,
-                model=self.name,
+                f"{self.name}, the model of this server, has no {name}; its sampling options are {has or 'none'}",
+                field=name,
+                reason=Reason.OPTION_NOT_SUPPORTED,
+                option=name,
+                allowed=has,
             )
+        given = [(option, getattr(sampling, option.name)) for option in self.options]
+        given = [(option, option.default if value is None else value) for option, value in given]
+        for option, value in given:
+            option.check_range(value)
+        for option, value in given:
+            option.check_choice(value)
+        ends, least, silent = self.ends, sampling.min_steps, sampling.max_silent_steps
+        if least is None:
+            least = ends.min_steps if sampling.max_steps is None else min(ends.min_steps, sampling.max_steps)
+        return replace(
+            sampling,
+            min_steps=least,
+            steps_per_token=sampling.steps_per_token or ends.steps_per_token,
+            max_silent_steps=ends.max_silent_steps if silent is None else silent,
+            **{option.name: value for option, value in given},
+        )
+
+    def checked(self, request: Request) -> Request:
+        """The request with the defaults of the model.
+
+        Raises InvalidRequest, or FailedPrecondition for what the model or the server lacks.
+        """
+        voice = request.conditioning
+        prompt, reference = voice.prompt is not None, voice.reference is not None
+        needs: tuple[tuple[bool, AbilityName, str], ...] = (
+            (prompt, "prompt", "prompt"),
+            (reference, "reference", "reference"),
+            (prompt and reference, "hifi", "reference"),
+            (not (prompt or reference), "no_voice", "conditioning"),
+            (bool(request.style), "style", "style"),
+            (bool(request.language), "language", "language"),
+            (voice.adapter is not None, "lora", "lora"),
+        )
+        for needed, ability, name in needs:
+            if needed:
+                self.require(ability, name)
+        if request.style and prompt:
+            self.require_style_with_prompt("style")
+        if request.language and request.language not in self.speech_languages:
+            raise InvalidRequest(
+                f"language is {request.language!r}; it must be one of {', '.join(self.speech_languages)}",
+                field="language",
+            )
+        return replace(request, sampling=self.completed(request.sampling))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,8 @@ def requests(first: int, streams: int, *, steps: int, timesteps: int, chars: int
 
 def with_prompt(request: Request, steps: int, info: ModelInfo) -> Request:
     """The request behind a prompt of random latents that is `steps` steps long."""
-    latents = np.random.default_rng(int(request.id)).standard_normal((steps, info.patch_size, info.latent_dim))
+    assert info.latents is not None
+    latents = np.random.default_rng(int(request.id)).standard_normal((steps, info.latents.frames, info.latents.dim))
     prompt = Prompt(text=f"{request.text} ", latents=latents.astype(np.float32))
     return replace(request, conditioning=Conditioning(prompt=prompt))
 

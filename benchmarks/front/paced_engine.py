@@ -17,10 +17,12 @@ from voxcpm_grpc.request import (
     Admitted,
     AudioChunk,
     CodecChunk,
+    Ends,
     Event,
     Finished,
     FinishReason,
     ModelInfo,
+    Option,
     Request,
     Stats,
 )
@@ -31,13 +33,12 @@ INFO = ModelInfo(
     fingerprint="0" * 32,
     input_sample_rate=16000,
     output_sample_rate=48000,
-    patch_size=4,
-    latent_dim=64,
     samples_per_step=7680,
     samples_per_patch=2560,
     max_model_len=8192,
     max_slots=1024,
-    timesteps=(10,),
+    options=(Option(name="inference_timesteps", default=10, low=1, high=100, rule="it must be from 1 to 100"),),
+    ends=Ends(min_steps=2, steps_per_token=6.0),
     device="cpu",
     dtype="float32",
     codec_dtype="float32",
@@ -81,7 +82,7 @@ class PacedEngine:
 
     def add(self, request: Request, limit: int) -> None:
         step_seconds = self.info.samples_per_step / self.info.output_sample_rate
-        steps = max(request.sampling.min_steps, math.ceil(len(request.text) / CHARACTERS_A_SECOND / step_seconds))
+        steps = max(request.sampling.min_steps or 0, math.ceil(len(request.text) / CHARACTERS_A_SECOND / step_seconds))
         self._streams[request.id] = _Stream(request, limit, min(steps, request.sampling.max_steps or steps))
 
     def allow(self, id: str, limit: int) -> None:

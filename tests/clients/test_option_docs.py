@@ -4,16 +4,20 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import pytest
+from support import fake_engine
 
 import voxcpm_client
 from voxcpm_client.cli.say import say
 from voxcpm_grpc.audio import NO_CLEANING, NO_EFFECTS, Encoding
 from voxcpm_grpc.audio.encode import COMPRESSION_LEVEL
+from voxcpm_grpc.models.voxcpm.abilities import sampling_options
 from voxcpm_grpc.request import MAX_SEED, Sampling
+from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.settings.voices import VoiceSettings
@@ -24,6 +28,8 @@ from voxcpm_server.wire.text_requests import DEFAULT_ATTEMPTS
 
 FOLDER = Path(inspect.getfile(voxcpm_client)).parent
 TREES = [ast.parse(path.read_text("utf-8")) for path in FOLDER.glob("*.py")]
+INFO = replace(fake_engine.INFO, options=sampling_options(EngineSettings().timesteps))
+DEFAULTS = INFO.completed(Sampling())
 SERVER_DEFAULTS = {
     "no_voice": False,
     "normalize": inputs.TurnConfig().normalize,
@@ -31,13 +37,13 @@ SERVER_DEFAULTS = {
     "trim_silence_vad": NO_CLEANING.trim_silence,
     "retry_badcase": inputs.TurnConfig().max_attempts > 1,
     "retry_badcase_max_times": DEFAULT_ATTEMPTS,
-    "retry_badcase_ratio_threshold": Sampling().steps_per_token,
+    "retry_badcase_ratio_threshold": DEFAULTS.steps_per_token,
     "speed": NO_EFFECTS.speed,
     "volume_gain_db": NO_EFFECTS.gain_db,
-    "cfg_value": Sampling().cfg_value,
-    "timesteps": Sampling().inference_timesteps,
-    "temperature": Sampling().temperature,
-    "min_steps": Sampling().min_steps,
+    "cfg_value": DEFAULTS.cfg_value,
+    "timesteps": DEFAULTS.inference_timesteps,
+    "temperature": DEFAULTS.temperature,
+    "min_steps": DEFAULTS.min_steps,
     "format": Encoding.PCM_S16LE.value,
     "compression_level": COMPRESSION_LEVEL,
     "segmentation": MODES[pb.SEGMENTATION_MODE_UNSPECIFIED].value,

@@ -51,7 +51,9 @@ def test_on_a_cpu_a_chunk_of_a_codec_job_takes_no_longer_than_a_step():
         step = cpu_of(eng.step)
         codec, seconds = eng.model.codec, 20
         waveform = np.zeros(seconds * eng.info.input_sample_rate, np.float32)
-        latents = np.zeros((waveform.size // eng.info.samples_per_patch, eng.info.patch_size, eng.info.latent_dim))
+        shape = eng.info.latents
+        assert shape is not None
+        latents = np.zeros((waveform.size // eng.info.samples_per_patch, shape.frames, shape.dim))
         with torch.inference_mode():
             for chunks in (codec.encode(waveform, pad_left=False), codec.decode(latents)):
                 assert cpu_of(lambda chunks=chunks: next(chunks)) < step

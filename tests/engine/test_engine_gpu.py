@@ -29,7 +29,7 @@ from voxcpm_grpc.kernels.graph import Priority, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
-from voxcpm_grpc.request import AudioChunk, Request, Sampling
+from voxcpm_grpc.request import AudioChunk, LatentShape, Request, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 pytestmark = pytest.mark.gpu
@@ -100,7 +100,7 @@ def test_streams_of_older_models_in_captured_steps_equal_those_alone(checkpoint,
         eng.add(request)
         alone |= run(eng)
     eng = engine(kv_positions=kv_positions, checkpoint=checkpoint)
-    assert eng.model.info.patch_size == frames and graphs_of(eng)
+    assert eng.model.info.latents == LatentShape(frames=frames, dim=8) and graphs_of(eng)
     for request in mixed_requests(frames=frames, references=False):
         eng.add(request)
     outcomes = run(eng)

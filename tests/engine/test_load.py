@@ -32,7 +32,8 @@ def test_sizes():
     stats = engine.stats()
     assert (stats.slots_total, stats.pages_total) == (3, 4)
     assert engine.scheduler.budget.most == 48
-    assert engine.info.timesteps == (5,)
+    (timesteps,) = (option for option in engine.info.options if option.name == "inference_timesteps")
+    assert (timesteps.choices, timesteps.default) == ((5,), 5)
     assert engine.info.max_model_len == 90
     assert engine.scheduler.max_queue == 1
 

@@ -67,7 +67,7 @@ def test_streamed_audio_is_that_of_the_whole_history(checkpoint):
 
 def test_a_reference_is_refused_with_the_name_of_the_model_that_takes_it(checkpoint):
     eng = engine(checkpoint=checkpoint)
-    reference = np.zeros((2, eng.model.info.patch_size, 8), np.float32)
+    reference = np.zeros((2, 4, 8), np.float32)
     with pytest.raises(FailedPrecondition, match="references and hifi voices need VoxCPM2") as caught:
         eng.add(Request(id="r", text="Hello.", conditioning=Conditioning(reference=reference)))
     assert caught.value.field == "reference"

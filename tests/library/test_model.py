@@ -101,7 +101,7 @@ def test_a_recording_gives_the_voice(model, tmp_path, kind):
     path.write_bytes(data)
     voice = model.encode_voice(reference={"samples": samples, "bytes": data, "path": path}[kind])
     assert voice.reference is not None
-    assert voice.reference.shape[1:] == (model.info.patch_size, model.info.latent_dim)
+    assert voice.reference.shape[1:] == (model.info.latents.frames, model.info.latents.dim)
     assert not np.array_equal(spoken(model, voice=voice), spoken(model))
 
 

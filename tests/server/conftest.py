@@ -24,6 +24,7 @@ from support.waiting import HANG_SECONDS, until
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.errors import TooLong
 from voxcpm_grpc.ipc.messages import Registration
+from voxcpm_grpc.models.voxcpm.abilities import sampling_options
 from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog, AdapterNames, registered
 from voxcpm_grpc.request import (
     Adapter,
@@ -63,7 +64,9 @@ from voxcpm_server.wire.upload_requests import UploadReader
 np.random.default_rng(0)  # the first call loads modules; do that before any test
 
 STALLED_CHECKS = 30  # a busy host may suspend this process during one of them
-INFO = replace(fake_engine.INFO, fingerprint="f" * 40, max_model_len=4096, max_slots=4, timesteps=(4, 6, 10))
+INFO = replace(
+    fake_engine.INFO, fingerprint="f" * 40, max_model_len=4096, max_slots=4, options=sampling_options((4, 6, 10))
+)
 STEP = INFO.samples_per_step
 
 
@@ -176,13 +179,15 @@ def _positions(request: Request) -> int:
 def _encoded(waveform: np.ndarray, pad_left: bool) -> np.ndarray:
     missing = -len(waveform) % INFO.samples_per_patch
     padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
-    frames = padded.reshape(-1, INFO.patch_size, INFO.samples_per_patch // INFO.patch_size)
-    return np.repeat(frames.mean(axis=2, keepdims=True), INFO.latent_dim, axis=2).astype(np.float32)
+    shape = INFO.latents
+    assert shape is not None
+    frames = padded.reshape(-1, shape.frames, INFO.samples_per_patch // shape.frames)
+    return np.repeat(frames.mean(axis=2, keepdims=True), shape.dim, axis=2).astype(np.float32)
 
 
 def speech(request: Request, step: int) -> np.ndarray:
     """The audio of a step of the fake engine, float32 [960]; it depends on all of the request."""
-    inputs = [request.text, request.turn, request.segment, request.sampling.seed, step]
+    inputs = [request.style, request.text, request.turn, request.segment, request.sampling.seed, step]
     for latents in (
         request.conditioning.prompt and request.conditioning.prompt.latents,
         request.conditioning.reference,

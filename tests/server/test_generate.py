@@ -216,7 +216,9 @@ async def test_independent_segments_are_submitted_one_ahead(served):
         "One. Two. Three.",
     )
     check_numbers(chunks)
-    assert [r.text for r in served.pool.requests] == [f"(a calm old voice){t}" for t in ("One.", "Two.", "Three.")]
+    assert [(r.style, r.text) for r in served.pool.requests] == [
+        ("a calm old voice", text) for text in ("One.", "Two.", "Three.")
+    ]
     assert not any(r.conditioning.prompt or r.keep_latents for r in served.pool.requests)
     assert [(e[0], e[2]) for e in events(chunks)] == [
         (STARTED, 0),
@@ -228,15 +230,15 @@ async def test_independent_segments_are_submitted_one_ahead(served):
     ]
 
 
-async def test_style_is_written_before_the_first_segment_only_when_carried(served):
+async def test_only_the_first_segment_has_a_style_when_carried(served):
     await served.generate(config(style="sad"), "One. Two.", pb.Flush(end_turn=True), "Three.")
-    assert [r.text for r in served.pool.requests] == ["(sad)One.", " Two.", " Three."]
+    assert [(r.style, r.text) for r in served.pool.requests] == [("sad", "One."), ("", " Two."), ("", " Three.")]
 
 
 async def test_sampling_and_counters_reach_the_engine(served):
     sampling = {"cfg_value": 1.5, "temperature": 0.5, "inference_timesteps": 4, "min_steps": 1, "max_steps": 9}
     await served.generate(config(sampling=sampling), "One. Two.", pb.Flush(end_turn=True), "Three.")
-    assert {r.sampling for r in served.pool.requests} == {Sampling(seed=7, **sampling)}
+    assert {r.sampling for r in served.pool.requests} == {Sampling(seed=7, steps_per_token=6.0, **sampling)}
     assert [(r.turn, r.segment) for r in served.pool.requests] == [(0, 0), (0, 1), (1, 0)]
     assert [r.continues for r in served.pool.requests] == [False, True, True]
     assert len({r.id for r in served.pool.requests}) == 3

@@ -12,6 +12,7 @@ from support.sessions import session
 from support.uploads import PROMPT, REFERENCE, add_prompt, chunks_of, conditioned, recording, upload
 
 from voxcpm_grpc.errors import StartupError, TooLong
+from voxcpm_grpc.models.voxcpm.abilities import abilities
 from voxcpm_grpc.request import Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.voices.presets import Preset
@@ -30,7 +31,7 @@ STYLED = pb.TurnConfig(style="calm")
 def older(fake):
     """A pool of a model that takes neither references nor styles."""
     pool = fake()
-    pool.info = replace(pool.info, name="fake", takes_references=False, takes_styles=False)
+    pool.info = replace(pool.info, name="fake", abilities=abilities(references=False, styles=False))
     return pool
 
 

@@ -153,7 +153,7 @@ async def test_errors_with_presets(serve_front):
         config = conditioned(preset="otto")
         config.turn.style = "calm"
         await served.generate(config, "Hello.")
-        assert served.pool.requests[-1].text == "(calm)Hello."
+        assert (served.pool.requests[-1].style, served.pool.requests[-1].text) == ("calm", "Hello.")
 
 
 LISTED = {"name": "anna", "kind": "reference", "recording": "anna.wav"}

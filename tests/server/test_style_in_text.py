@@ -8,6 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
+from voxcpm_grpc.models.voxcpm.abilities import abilities
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.spelling import Lexicon
 from voxcpm_server.speech.text_preparation import TextPreparation
@@ -88,10 +89,10 @@ async def test_a_turn_may_begin_with_a_style_in_its_text(serve_front):
         texts = "(An old man. ", "He is calm.)Hello there. We go.", end, "（生气）你好。", end
         chunks = await served.generate(pb.GenerateConfig(turn=turn), *texts)
         requests = served.pool.requests
-        assert [request.text for request in requests] == [
-            "(An old man. He is calm.)Hello there.",
-            " We go.",
-            "(生气)你好。",
+        assert [(request.style, request.text) for request in requests] == [
+            ("An old man. He is calm.", "Hello there."),
+            ("", " We go."),
+            ("生气", "你好。"),
         ]
         assert [request.conditioning.prompt is None for request in requests] == [True, False, True]
         events = [event for chunk in chunks for event in chunk.segment_events if event.kind == STARTED]
@@ -109,7 +110,7 @@ async def test_a_style_in_the_text_is_left_out_where_the_voice_takes_none(serve_
         turn = pb.TurnConfig(style_in_text=True)
         config = pb.GenerateConfig(turn=turn, conditioning=pb.Conditioning(inline_prompt=prompt))
         await served.generate(config, "(angry)Hello.")
-        assert served.pool.requests[-1].text == "Hello."
+        assert (served.pool.requests[-1].style, served.pool.requests[-1].text) == ("", "Hello.")
 
 
 @pytest.mark.parametrize("default", [False, True])
@@ -121,12 +122,12 @@ async def test_the_server_has_a_default_that_a_turn_overrides(serve_front, defau
             (pb.TurnConfig(style_in_text=False), False),
         ):
             await served.generate(pb.GenerateConfig(turn=turn), "(angry)Hello.")
-            assert served.pool.requests[-1].text.startswith("(") == steers
+            assert served.pool.requests[-1].style == ("angry" if steers else "")
 
 
 async def test_models_without_styles_refuse_a_style_in_the_text(serve_front, fake):
     pool = fake()
-    pool.info = replace(pool.info, takes_references=False, takes_styles=False)
+    pool.info = replace(pool.info, abilities=abilities(references=False, styles=False))
     async with serve_front(pool) as served:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.generate(pb.GenerateConfig(turn=pb.TurnConfig(style_in_text=True)), "Hello.")

@@ -51,7 +51,8 @@ async def test_a_new_style_begins_a_voice_anew_and_the_same_one_goes_on(served):
         pb.TurnConfig(),
         "Five.",
     )
-    assert [r.text for r in served.pool.requests] == ["(calm)One.", " Two.", "(angry)Three.", " Four.", " Five."]
+    assert [r.text for r in served.pool.requests] == ["One.", " Two.", "Three.", " Four.", " Five."]
+    assert [r.style for r in served.pool.requests] == ["calm", "", "angry", "", ""]
     voices = [r.conditioning.prompt and r.conditioning.prompt.text for r in served.pool.requests]
     assert voices == [None, "One.", None, "Three.", "Three. Four."]
 
@@ -93,7 +94,8 @@ async def test_a_first_message_with_settings_equals_a_config_with_them(serve_fro
         streams = [await served.generate(first, "One.") for first in (turn, pb.GenerateConfig(turn=turn))]
         for chunks in streams:
             assert (chunks[0].header.seed, chunks[0].header.voice) == (5, "")
-        assert turns(served) == [("(calm)One.", 3, 5)] * 2
+        assert turns(served) == [("One.", 3, 5)] * 2
+        assert [r.style for r in served.pool.requests] == ["calm", "calm"]
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.generate(turn, pb.GenerateConfig(), "One.")
     assert "config must be the first message" in str(caught.value.details())

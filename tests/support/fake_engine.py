@@ -28,6 +28,7 @@ from voxcpm_grpc.errors import (
     VoxCPMError,
 )
 from voxcpm_grpc.ipc.messages import CallEvent, Report
+from voxcpm_grpc.models.voxcpm.abilities import ENDS, abilities, sampling_options
 from voxcpm_grpc.request import (
     Adapter,
     Admitted,
@@ -37,6 +38,7 @@ from voxcpm_grpc.request import (
     Event,
     Finished,
     FinishReason,
+    LatentShape,
     ModelInfo,
     Request,
     Sampling,
@@ -49,13 +51,14 @@ INFO = ModelInfo(
     fingerprint="0" * 32,
     input_sample_rate=16000,
     output_sample_rate=48000,
-    patch_size=4,
-    latent_dim=8,
     samples_per_step=960,
     samples_per_patch=320,
     max_model_len=1024,
     max_slots=64,
-    timesteps=(4, 10),
+    options=sampling_options((4, 10)),
+    ends=ENDS,
+    abilities=abilities(references=True, styles=True),
+    latents=LatentShape(frames=4, dim=8),
     device="cpu",
     dtype="float32",
     codec_dtype="float32",

@@ -27,7 +27,7 @@ from voxcpm_grpc.engine.scheduler import Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import warm_up
-from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Reason, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import Internal, InvalidRequest, Reason, Unavailable, VoxCPMError
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import (
@@ -127,7 +127,7 @@ class Engine:
         Call it before anything else. Returns the seconds of the longest step with all slots in use.
         """
         progress.report("the engine is warming up")
-        timesteps, patches = self.info.timesteps, min(self.scheduler.budget.most, self.scheduler.max_len // 4)
+        timesteps, patches = self.model.timesteps, min(self.scheduler.budget.most, self.scheduler.max_len // 4)
         warm_up(self, timesteps, streams=1, patches=patches)
         self.scheduler.blocks.clear_cache()
         slowest = warm_up(self, [max(timesteps)], streams=self.info.max_slots, patches=patches)
@@ -146,15 +146,7 @@ class Engine:
         """
         if request.id in self._sequences or request.id in self._jobs:
             raise InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id")
-        timesteps = request.sampling.inference_timesteps
-        if timesteps not in self.info.timesteps:
-            raise FailedPrecondition(
-                f"inference_timesteps is {timesteps}; this server allows {', '.join(map(str, self.info.timesteps))}",
-                field="inference_timesteps",
-                reason=Reason.TIMESTEPS_NOT_SERVED,
-                inference_timesteps=timesteps,
-                allowed=", ".join(map(str, self.info.timesteps)),
-            )
+        request = self.info.checked(request)
         if adapter := request.conditioning.adapter:
             self.adapters.require_places()
         prompt = self.model.prompt(request)
@@ -183,7 +175,7 @@ class Engine:
 
     def check(self, request: Request) -> None:
         """Raise InvalidRequest or TooLong if the engine could never run a request. Nothing is queued."""
-        prompt = self.model.prompt(request)
+        prompt = self.model.prompt(self.info.checked(request))
         self.scheduler.check(len(prompt), prompt.max_steps)
 
     def cancel(self, id: str) -> None:

@@ -91,7 +91,7 @@ class EngineGraphs:
         def now(sizes: list[int]) -> int:
             return len(sizes) - len(later(sizes))
 
-        per_kind = now(tokens) + now(patches) + len(model.info.timesteps) * now(sizes) + now(advanced)
+        per_kind = now(tokens) + now(patches) + len(model.timesteps) * now(sizes) + now(advanced)
         graphs = len(kinds) * per_kind + now(sizes)
         captured = progress.counting("CUDA graphs are being captured", graphs)
 
@@ -103,7 +103,7 @@ class EngineGraphs:
 
         self._prefill = capture(prefill, tokens)
         self._encode = capture(encode, patches)
-        self._generate = {n: capture(generate, sizes, timesteps=n) for n in model.info.timesteps}
+        self._generate = {n: capture(generate, sizes, timesteps=n) for n in model.timesteps}
         self._decode = StepGraph(
             lambda count: model.decode_patch(slot[:count], state).packed, sizes, audio, captured, later(sizes)
         )

@@ -105,7 +105,9 @@ class Runner:
             raise PrefillError from error
         groups: defaultdict[int, list[Sequence]] = defaultdict(list)
         for sequence in batch.steps:
-            groups[sequence.request.sampling.inference_timesteps].append(sequence)
+            timesteps = sequence.request.sampling.inference_timesteps
+            assert timesteps is not None
+            groups[timesteps].append(sequence)
         self._decoded = {sequence.slot for sequence in batch.steps}
         frames = [(group, self._generate(group, timesteps)) for timesteps, group in groups.items()]
         return InFlight(frames, self._graphs.generated if self._graphs is not None and frames else None)
@@ -281,7 +283,7 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     all_slots = torch.full((scratch,), scratch, device=device)
 
     def step() -> None:
-        model.step(scratch_rows(slots, page_size), max(info.timesteps), state, kv, adapted=adapted)
+        model.step(scratch_rows(slots, page_size), max(model.timesteps), state, kv, adapted=adapted)
 
     def decode_patch() -> None:
         model.decode_patch(all_slots, state)

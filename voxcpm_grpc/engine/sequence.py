@@ -81,7 +81,7 @@ class Sequence:
     def deliver(self, samples: np.ndarray, *, stop: bool) -> FinishReason | None:
         """Count a step whose audio has reached the host. Returns why the speech ends with it, if it does."""
         self.delivered += 1
-        if stop and self.delivered - 1 > self.request.sampling.min_steps:
+        if stop and self.delivered > self.prompt.least_steps:
             return FinishReason.STOP
         if self.delivered == self.max_steps:
             return FinishReason.MAX_STEPS

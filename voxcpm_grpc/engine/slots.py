@@ -37,9 +37,11 @@ class Slots:
             return torch.zeros(rows, *shape, dtype=dtype, device=device)
 
         info, numbers = model.info, zeros(len(NUMBERS) + 1)
+        shape = info.latents
+        assert shape is not None
         state = SlotState(
             **number_columns(numbers),
-            history=zeros(info.max_model_len, info.patch_size, info.latent_dim, dtype=model.layout.dtype),
+            history=zeros(info.max_model_len, shape.frames, shape.dim, dtype=model.layout.dtype),
             block_table=zeros(pages, dtype=torch.int32),
             model=model.allocate(rows),
         )

@@ -57,7 +57,7 @@ def _requests(info: ModelInfo, *, streams: int, timesteps: int, patches: int) ->
     sampling = Sampling(inference_timesteps=timesteps, min_steps=0, max_steps=STEPS)
     latents = _latents(info, patches)
     prompt = Conditioning(prompt=Prompt(text="Zero. ", latents=latents))
-    voices = [Conditioning(reference=latents) if info.takes_references else prompt] + [Conditioning()] * (streams - 1)
+    voices = [Conditioning(reference=latents) if info.can("reference") else prompt] + [Conditioning()] * (streams - 1)
     return [
         Request(id=f"warm-up {number}", text="One, two.", sampling=sampling, conditioning=voice)
         for number, voice in enumerate(voices)
@@ -65,4 +65,5 @@ def _requests(info: ModelInfo, *, streams: int, timesteps: int, patches: int) ->
 
 
 def _latents(info: ModelInfo, patches: int) -> np.ndarray:
-    return np.zeros((patches, info.patch_size, info.latent_dim), np.float32)
+    assert info.latents is not None
+    return np.zeros((patches, info.latents.frames, info.latents.dim), np.float32)

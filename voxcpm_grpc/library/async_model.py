@@ -135,24 +135,25 @@ class AsyncModel:
         """
         voice = voice or Conditioning()
         if style:
-            self.info.require_styles("style")
+            self.info.require("style", "style")
         if priority not in get_args(PriorityName):
             raise InvalidRequest(f"priority is {priority!r}; it must be interactive or batch", field="priority")
         if not text.strip():
             raise InvalidRequest("the text is empty; give it a letter or a digit", field="text")
-        if style and voice.prompt is not None:
+        if style and voice.prompt is not None and not self.info.can("style_with_prompt"):
             raise InvalidRequest(
                 "a style cannot go with a prompt: the model would read it aloud; give a reference instead",
                 field="style",
             )
         request = Request(
             id=uuid.uuid4().hex,
-            text=f"({style}){text}" if style else text,
+            text=text,
+            style=style,
             sampling=sampling or Sampling(),
             conditioning=replace(voice, adapter=self.pool.adapters.find(lora) if lora else None),
             priority=Priority(priority),
         )
-        async with aclosing(self.pool.generate(request)) as call:
+        async with aclosing(self.pool.generate(self.info.checked(request))) as call:
             async for event in call:
                 if isinstance(event, AudioChunk):
                     yield event.samples
@@ -175,7 +176,7 @@ class AsyncModel:
             FailedPrecondition: The model takes no reference.
         """
         if reference is not None:
-            self.info.require_references("reference")
+            self.info.require("reference", "reference")
         if reference is None and prompt is None:
             raise InvalidRequest("a voice needs a recording; give reference, prompt or both")
         if (prompt is None) != (not transcript):

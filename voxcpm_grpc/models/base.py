@@ -107,6 +107,7 @@ class PromptRows:
     cacheable: int  # leading positions that requests with the same content may share
     primer: int  # trailing patches that the generation continues and that prime the codec; 0: it starts from silence
     max_steps: int  # the limit of generated patches
+    least_steps: int = 0  # the model can end the speech with a later step than the one of this number, from 1 on
     ran_on_steps: float = math.inf  # a generation of this many patches ran on
 
     def __len__(self) -> int:
@@ -209,6 +210,7 @@ class SpeechModel(ABC):
     """
 
     info: ModelInfo
+    timesteps: tuple[int, ...]  # the counts that a request may use
     layout: KVLayout
     codec: Codec
     places: int  # for adapters, see `write_adapter`
@@ -217,7 +219,10 @@ class SpeechModel(ABC):
 
     @abstractmethod
     def prompt(self, request: Request) -> PromptRows:
-        """The positions of a request's prompt, on the CPU. Raises InvalidRequest for blank text or unfit latents."""
+        """The positions of a request's prompt, on the CPU. `ModelInfo.checked` has returned the request.
+
+        Raises InvalidRequest for blank text or unfit latents.
+        """
 
     @abstractmethod
     def allocate(self, slots: int) -> Any:

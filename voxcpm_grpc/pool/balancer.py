@@ -40,7 +40,7 @@ def work_of(request: Request, info: ModelInfo) -> float:
     seconds = (len(request.text) - wide) / CHARS_PER_SECOND + wide / WIDE_CHARS_PER_SECOND + PAUSE_SECONDS
     steps = seconds * info.output_sample_rate / info.samples_per_step
     sampling, voice = request.sampling, request.conditioning
-    steps = max(steps, sampling.min_steps)
+    steps = max(steps, sampling.min_steps or 0)
     if sampling.max_steps is not None:
         steps = min(steps, sampling.max_steps)
     latents = (voice.reference, voice.prompt and voice.prompt.latents)

@@ -260,8 +260,9 @@ class EnginePool:
         self._start(call)
         async with contextlib.aclosing(call) as pieces:
             arrays = [piece.array async for piece in pieces if piece.array.size]
-        shape = (0, self.info.patch_size, self.info.latent_dim)
-        return np.concatenate(arrays) if arrays else np.zeros(shape, np.float32)
+        shape = self.info.latents
+        assert shape is not None
+        return np.concatenate(arrays) if arrays else np.zeros((0, shape.frames, shape.dim), np.float32)
 
     async def decode(self, latents: np.ndarray) -> AsyncGenerator[np.ndarray]:
         """Decode latents [patches, P, D], and yield pieces of audio, float32 [samples] at the output rate."""

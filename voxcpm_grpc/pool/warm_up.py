@@ -19,7 +19,8 @@ async def try_out(replica: Replica, info: ModelInfo, new_id: Callable[[EngineCal
     """Generate a short piece of speech on a replica, unless it is lost already. Raises StartupError if that fails."""
     if not replica.ready:
         return
-    sampling = Sampling(inference_timesteps=info.timesteps[0], min_steps=0, max_steps=WARM_UP_STEPS)
+    first = {option.name: option.choices[0] for option in info.options if option.choices}
+    sampling = replace(Sampling(min_steps=0, max_steps=WARM_UP_STEPS), **first)
     request = Request(id="warm-up", text=WARM_UP_TEXT, sampling=sampling)
     call: EngineCall[Event] = EngineCall(
         request.id,

@@ -248,7 +248,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
                 take(len(inline.data), inline.name)
             chosen = await model.builder.choose(choice, caller)
         if config.turn.style and chosen.conditioning.prompt is not None:  # by its name: the reader refuses others
-            raise requests.style_with_prompt_error("config.turn.style")
+            model.info.require_style_with_prompt("config.turn.style")
         return chosen
 
     @asynccontextmanager

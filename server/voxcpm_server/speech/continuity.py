@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from voxcpm_grpc.request import Adapter, Conditioning, Finished, FinishReason, Prompt, content_of
+from voxcpm_grpc.request import Abilities, Adapter, Conditioning, Finished, FinishReason, Prompt, content_of
 from voxcpm_server.wire.outputs import Segment
 
 
@@ -19,8 +19,8 @@ class Context:
 
     Under CARRY the prompt of a segment is the prompt of the voice and whole segments before it, also of earlier turns,
     with at most `max_patches` of them; their texts are joined as the caller wrote them. Segments that a cap cut off or
-    that are longer than `max_patches` alone are not carried. The reference stays. The style is written only before the
-    text of segments without a prompt, because the model would read it aloud in a continuation. A turn with another
+    that are longer than `max_patches` alone are not carried. The reference stays. Segments with a prompt have no style
+    if the model cannot combine them: in a continuation VoxCPM would read it aloud. A turn with another
     style therefore continues no speech before it, and the model chooses its voice anew unless the caller gave one.
     The same holds for a turn with another LoRA adapter, or with none after one.
 
@@ -42,22 +42,28 @@ class Context:
         style: str,
         carry: bool,
         max_patches: int,
-        references: bool = True,
+        abilities: Abilities,
         adapter: Adapter | None = None,
     ) -> None:
         self._carry = carry
         self._set_voice(voice, is_own=False)
         self._style, self._adapter = style, content_of(adapter)
         self._max_patches = max_patches
-        self._references = references
+        self._references = not abilities.reference
+        self._style_with_prompt = not abilities.style_with_prompt
         self._carried: deque[Prompt] = deque()
 
     @property
     def wants_timbre(self) -> bool:
         return self._references and not self.has_voice
 
-    def conditioning_for(self, segment: Segment) -> tuple[str, Conditioning]:
-        """The text to generate and its conditioning."""
+    def conditioning_for(self, segment: Segment) -> tuple[str, str, Conditioning]:
+        """The text to generate, its style and its conditioning."""
+        text, conditioning = self._continued(segment)
+        styled = conditioning.prompt is None or self._style_with_prompt
+        return text, self._style if styled else "", conditioning
+
+    def _continued(self, segment: Segment) -> tuple[str, Conditioning]:
         if self.begins_anew(segment):
             self._carried.clear()
             if self._voice_is_own:
@@ -65,9 +71,8 @@ class Context:
         self._style, self._adapter = segment.turn_config.style, content_of(segment.turn_config.adapter)
         stored = self._voice.prompt
         if not self._carried:
-            if stored is None:
-                return (f"({self._style})" if self._style else "") + segment.text, self._voice
-            return (_spaced(segment) if self._voice_is_own else segment.text), self._voice
+            follows = stored is not None and self._voice_is_own
+            return (_spaced(segment) if follows else segment.text), self._voice
         text = "".join(prompt.text for prompt in self._carried)
         if stored is None or not self._voice_is_own:  # stored prompts end with a space where their language has them
             text = text.lstrip()

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.peekable_queue import PeekableQueue
+from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.queues import End, FlushDone, Interrupted, Silence, Work
@@ -26,7 +27,6 @@ from voxcpm_server.wire.inputs import (
     TurnConfig,
 )
 from voxcpm_server.wire.outputs import EndReason, Segment, Summary
-from voxcpm_server.wire.requests import style_with_prompt_error
 
 IDLE_END_SECONDS = 1.0  # for the end of a stream that was idle and had no text
 IDLE_RULE = "limits.stream_idle_seconds"
@@ -38,7 +38,7 @@ class Reader:
     """Cuts the text of the messages into segments, and queues these as work for the speaker.
 
     turns: cuts the text, and has the settings of turns
-    has_prompt: True if the voice has a prompt, which takes no style
+    has_prompt: True if the voice has a prompt, with which some models take no style
     limits: of the text that waits, and of the time without work
     idle: the timeout of the stream, which ends in the task of the reader
     work: the queue to the speaker
@@ -53,6 +53,7 @@ class Reader:
         self,
         turns: Turns,
         *,
+        info: ModelInfo,
         has_prompt: bool,
         limits: LimitSettings,
         idle: IdleTimeout,
@@ -64,6 +65,7 @@ class Reader:
         shorten: Callable[[float, str], None],
     ) -> None:
         self._turns = turns
+        self._info = info
         self._has_prompt = has_prompt
         self._max_text_chars = limits.max_text_chars
         self._idle_seconds = limits.stream_idle_seconds
@@ -164,7 +166,7 @@ class Reader:
 
     def _on_turn_change(self, config: TurnConfig, has_seed: bool) -> None:
         if config.style and self._has_prompt:
-            raise style_with_prompt_error("turn.style")
+            self._info.require_style_with_prompt("turn.style")
         if not has_seed:
             config = replace(config, sampling=replace(config.sampling, seed=self._seed))
         self._turns.config = config

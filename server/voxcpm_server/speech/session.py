@@ -95,7 +95,7 @@ class Session:
         reply: Reply | None = None,
         open_sessions: set[Session] | None = None,
     ) -> None:
-        info = pool.info
+        info = self._info = pool.info
         self._config = config
         self._open_sessions = set[Session]() if open_sessions is None else open_sessions
         self._limits = limits
@@ -202,6 +202,7 @@ class Session:
         """A new reader. The session has no reference to it, because it refers to the session."""
         return Reader(
             self._turns,
+            info=self._info,
             has_prompt=self._has_prompt,
             limits=self._limits,
             idle=self._idle,

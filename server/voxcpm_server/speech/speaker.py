@@ -96,7 +96,7 @@ class Speaker:
             style=config.turn.style,
             carry=config.continuity is Continuity.CARRY,
             max_patches=int(max_carry_seconds * info.input_sample_rate / info.samples_per_patch),
-            references=info.takes_references,
+            abilities=info.abilities,
             adapter=config.turn.adapter,
         )
         self._begun = self._summary.segments > 0  # so that it cannot be retried
@@ -264,10 +264,11 @@ class Speaker:
         return self._generate(segment) if segment.text else None
 
     def _generate(self, segment: Segment) -> EngineCall[Event]:
-        text, conditioning = self._context.conditioning_for(segment)
+        text, style, conditioning = self._context.conditioning_for(segment)
         request = Request(
             id=f"{self.key}.{segment.turn}.{segment.index}",
             text=text,
+            style=style,
             sampling=segment.turn_config.sampling,
             conditioning=replace(conditioning, adapter=segment.turn_config.adapter),
             turn=segment.turn,

@@ -129,6 +129,8 @@ class VoiceBuilder:
                 reference = await self._inline(source, AudioRole.REFERENCE, caller, warnings)
                 names.append(INLINE)
         conditioning = Conditioning(prompt=prompt, reference=reference)
+        if not names:
+            self._pool.info.require("no_voice", "config.conditioning")
         return ChosenVoice(conditioning, "+".join(dict.fromkeys(names)), tuple(warnings), loras)
 
     def chosen(self, stored: StoredVoice) -> ChosenVoice:
@@ -269,8 +271,7 @@ class VoiceBuilder:
 
         A hifi voice comes last, after its members.
         """
-        if kind is not VoiceKind.PROMPT:
-            self._pool.info.require_references("kind")
+        self._pool.info.require(kind.ability, "kind")
         decoded = await self._decoder.decode(
             recording,
             target_rate=self._pool.info.input_sample_rate,
@@ -377,7 +378,9 @@ def recording_warnings(decoded: Decoded, role: AudioRole) -> tuple[RequestWarnin
 
 def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> np.ndarray:
     """The latents, float32 [patches, P, D]. Raises InvalidRequest, and FailedPrecondition for another model's."""
-    patch = info.patch_size * info.latent_dim
+    shape = info.latents
+    assert shape is not None  # the reader refuses latents otherwise
+    patch = shape.frames * shape.dim
     seconds = len(raw.data) // (FLOAT_BYTES * patch) * info.samples_per_patch / info.input_sample_rate
     error: VoxCPMError | None = None
     if raw.fingerprint and raw.fingerprint != info.fingerprint:
@@ -387,13 +390,11 @@ def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> np.nd
             reason=Reason.LATENTS_OF_ANOTHER_MODEL,
             model_fingerprint=raw.fingerprint,
         )
-    elif raw.dim != info.latent_dim:
-        error = InvalidRequest(
-            f"feat_dim is {raw.dim} and the model's is {info.latent_dim}; encode the recording again"
-        )
+    elif raw.dim != shape.dim:
+        error = InvalidRequest(f"feat_dim is {raw.dim} and the model's is {shape.dim}; encode the recording again")
     elif not raw.data or len(raw.data) % (FLOAT_BYTES * patch):
         error = InvalidRequest(
-            f"the latents have {len(raw.data)} bytes; they must be whole patches of {info.patch_size} frames, "
+            f"the latents have {len(raw.data)} bytes; they must be whole patches of {shape.frames} frames, "
             f"{FLOAT_BYTES * patch} bytes each"
         )
     elif seconds > max_seconds:
@@ -403,7 +404,7 @@ def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> np.nd
     if error is not None:
         error.field = raw.name
         raise error
-    latents = np.frombuffer(raw.data, "<f4").reshape(-1, info.patch_size, info.latent_dim)
+    latents = np.frombuffer(raw.data, "<f4").reshape(-1, shape.frames, shape.dim)
     if not np.isfinite(latents).all():
         raise InvalidRequest(
             "the latents contain values that are not finite (NaN or infinity); encode the recording again",

@@ -22,7 +22,7 @@ DETECTED = {  # recordings that name their format themselves
 
 
 class RecordingReader:
-    """Reads recordings for one model and one set of limits. Every method raises InvalidRequest."""
+    """Reads recordings for one model and one set of limits. Methods raise InvalidRequest or FailedPrecondition."""
 
     def __init__(self, info: ModelInfo, limits: LimitSettings) -> None:
         self._info = info
@@ -44,6 +44,7 @@ class RecordingReader:
                     data=data, format=format, name=f"{field}.audio.data", cleaning=read_cleaning(holder.audio)
                 )
             case "latents":
+                self._info.require("latents", f"{name}.latents")
                 latents = holder.latents
                 return inputs.RawLatents(
                     data=latents.data,

@@ -11,12 +11,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from voxcpm_grpc import __version__
 from voxcpm_grpc.audio import SAMPLE_RATES, AudioFormat
-from voxcpm_grpc.request import FinishReason, ModelInfo, Sampling
+from voxcpm_grpc.request import FinishReason, LatentShape, ModelInfo, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire.enums import CUT_VALUES, ENCODING_VALUES, KIND_VALUES, REASON_VALUES, WARNING_VALUES
 from voxcpm_server.wire.outputs import EndReason, Heard, ModelSummary, RequestWarning, Segment, Summary
-from voxcpm_server.wire.requests import default_timesteps
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 
@@ -115,14 +114,15 @@ def latents(
 def model_info(
     info: ModelInfo, limits: LimitSettings, presets: Sequence[str], default_voice: str, loras: Iterable[str]
 ) -> pb.GetModelInfoResponse:
-    sampling = Sampling()
+    sampling, shape = info.completed(Sampling()), info.latents or LatentShape(frames=0, dim=0)
+    timesteps = info.option("inference_timesteps")
     return pb.GetModelInfoResponse(
         model=info.name,
         model_fingerprint=info.fingerprint,
         input_sample_rate_hz=info.input_sample_rate,
         output_sample_rate_hz=info.output_sample_rate,
-        feat_dim=info.latent_dim,
-        patch_size=info.patch_size,
+        feat_dim=shape.dim,
+        patch_size=shape.frames,
         samples_per_step=info.samples_per_step,
         output_encodings=sorted(ENCODING_VALUES.values()),
         output_sample_rates_hz=SAMPLE_RATES,
@@ -138,12 +138,12 @@ def model_info(
         default_sampling=pb.Sampling(
             cfg_value=sampling.cfg_value,
             temperature=sampling.temperature,
-            inference_timesteps=default_timesteps(info),
+            inference_timesteps=sampling.inference_timesteps,
             min_steps=sampling.min_steps,
         ),
         server_version=__version__,
         architecture=info.architecture,
-        inference_timesteps=info.timesteps,
+        inference_timesteps=map(int, timesteps.choices) if timesteps else (),
         max_model_len=info.max_model_len,
         max_slots=info.max_slots,
         device=info.device,
@@ -152,14 +152,10 @@ def model_info(
         presets=presets,
         default_voice=default_voice,
         languages=info.languages,
-        voice_kinds=[value for kind, value in KIND_VALUES.items() if kind in _voice_kinds(info)],
-        no_styles=not info.takes_styles,
+        voice_kinds=[KIND_VALUES[kind] for kind in VoiceKind if info.can(kind.ability)],
+        no_styles=not info.can("style"),
         loras=loras,
     )
-
-
-def _voice_kinds(info: ModelInfo) -> tuple[VoiceKind, ...]:
-    return tuple(VoiceKind) if info.takes_references else (VoiceKind.PROMPT,)
 
 
 def models(found: Iterable[ModelSummary]) -> pb.ListModelsResponse:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from voxcpm_grpc.audio import NO_EFFECTS, AudioFormat, Effects
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
-from voxcpm_grpc.request import MAX_DRAWN_SEED, MAX_SEED, Adapter, ModelInfo, Priority, Sampling
+from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.request import MAX_DRAWN_SEED, Adapter, ModelInfo, Priority, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -82,7 +82,7 @@ class RequestReader:
         voice = self._voice(config.conditioning)
         turn = self._turn(config.turn)
         if turn.style and (voice.hifi or voice.prompt):
-            raise style_with_prompt_error("turn.style")
+            self.info.require_style_with_prompt("turn.style")
         priority = read_enum(PRIORITIES, config.priority, "priority")
         lead, queue = self.limits.max_lead_seconds, self.limits.max_queue_seconds
         trim = self.limits.trim_leading_silence_seconds
@@ -131,9 +131,14 @@ class RequestReader:
                 effects=self._effects(turn),
                 normalize=turn.normalize,
                 max_attempts=read_max_attempts(turn),
-                adapter=read_lora(turn, self.find_lora),
+                adapter=self._lora(turn),
                 has_adapter=turn.HasField("lora"),
             )
+
+    def _lora(self, turn: pb.TurnConfig) -> Adapter | None:
+        if turn.lora:
+            self.info.require("lora", "lora")
+        return read_lora(turn, self.find_lora)
 
     def _effects(self, turn: pb.TurnConfig) -> Effects:
         effects = Effects(
@@ -144,23 +149,10 @@ class RequestReader:
         return effects
 
     def _sampling(self, sampling: pb.Sampling) -> Sampling:
-        allowed = self.info.timesteps
         given = {field.name: value for field, value in sampling.ListFields()}
         given.setdefault("seed", secrets.randbelow(MAX_DRAWN_SEED + 1))
-        given.setdefault("inference_timesteps", default_timesteps(self.info))
-        given.setdefault("min_steps", min(Sampling().min_steps, given.get("max_steps", MAX_SEED)))
         with inside("sampling"):
-            checked = Sampling(**given)
-            if checked.inference_timesteps not in allowed:
-                raise FailedPrecondition(
-                    f"inference_timesteps is {checked.inference_timesteps} and this server runs "
-                    f"{', '.join(map(str, allowed))}",
-                    field="inference_timesteps",
-                    reason=Reason.TIMESTEPS_NOT_SERVED,
-                    inference_timesteps=checked.inference_timesteps,
-                    allowed=", ".join(map(str, allowed)),
-                )
-        return checked
+            return self.info.completed(Sampling(**given))
 
     def _style(self, style: str) -> str:
         limit = self.limits.max_style_chars
@@ -170,15 +162,15 @@ class RequestReader:
             )
         kept = bare_style(style)
         if kept:
-            self.info.require_styles("style")
+            self.info.require("style", "style")
         return kept
 
     def _style_in_text(self, turn: pb.TurnConfig) -> bool:
         if turn.style_in_text:
-            self.info.require_styles("style_in_text")
+            self.info.require("style", "style_in_text")
         if turn.HasField("style_in_text"):
             return turn.style_in_text
-        return self.style_in_text and self.info.takes_styles
+        return self.style_in_text and self.info.can("style")
 
     def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
         prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")
@@ -194,8 +186,12 @@ class RequestReader:
             for field in ("prompt_id", "reference_id"):
                 if field in (prompt, reference) and not getattr(conditioning, field):
                     raise InvalidRequest(f"{field} is empty; set the id or name of a stored voice", field=field)
-            if reference or conditioning.hifi_id:
-                self.info.require_references(reference or "hifi_id")
+            if prompt:
+                self.info.require("prompt", prompt)
+            if reference:
+                self.info.require("reference", reference)
+            if conditioning.hifi_id or (prompt and reference):
+                self.info.require("hifi", reference or "hifi_id")
             inline = conditioning.inline_prompt
             return inputs.VoiceChoice(
                 voice=conditioning.voice,
@@ -231,13 +227,6 @@ def empty_message(choices: str) -> InvalidRequest:
     return InvalidRequest(f"a message of the stream is empty; set {choices}", field="request")
 
 
-def style_with_prompt_error(field: str) -> InvalidRequest:
-    """The error for a stream with a style and a prompt."""
-    return InvalidRequest(
-        "a style cannot be combined with a prompt, because the model would read it aloud; drop one of them", field=field
-    )
-
-
 def request_id(request: Any) -> str:
     """The request id in a config message of any stream; "" for every other message. Raises InvalidRequest."""
     if request.WhichOneof("request") != "config":
@@ -255,8 +244,3 @@ def request_id(request: Any) -> str:
 def model(request: Any) -> str:
     """The name of the model in a config message of any stream; "" for none, and for every other message."""
     return request.config.model if request.WhichOneof("request") == "config" else ""
-
-
-def default_timesteps(info: ModelInfo) -> int:
-    """The official number of timesteps, or the nearest one that the server runs."""
-    return min(info.timesteps, key=lambda count: abs(count - Sampling().inference_timesteps))

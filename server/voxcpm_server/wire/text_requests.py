@@ -74,7 +74,7 @@ def read_lora(message: pb.TurnConfig | pb.VoiceOptions, find: Callable[[str], Ad
 
 def read_ends(turn: pb.TurnConfig, sampling: Sampling, info: ModelInfo) -> Sampling:
     """Sampling parameters with those of a turn that end a segment."""
-    ratio = read_float(turn, "retry_badcase_ratio_threshold", sampling.steps_per_token)
+    ratio = read_float(turn, "retry_badcase_ratio_threshold", info.ends.steps_per_token)
     if not 0 < ratio <= MAX_RATIO:
         raise InvalidRequest(
             f"retry_badcase_ratio_threshold is {ratio:g}; it must be above 0, up to {MAX_RATIO:g}",
@@ -82,7 +82,8 @@ def read_ends(turn: pb.TurnConfig, sampling: Sampling, info: ModelInfo) -> Sampl
         )
     silence = read_seconds(turn, "max_silence")
     steps = None if silence is None else math.ceil(silence * info.output_sample_rate / info.samples_per_step - 1e-6)
-    return replace(sampling, steps_per_token=ratio, max_silent_steps=None if steps is None else max(1, steps))
+    silent = sampling.max_silent_steps if steps is None else max(1, steps)
+    return replace(sampling, steps_per_token=ratio, max_silent_steps=silent)
 
 
 def read_trim(config: pb.GenerateConfig, default: float) -> float:

@@ -10,7 +10,7 @@ from voxcpm_server.wire import inputs
 from voxcpm_server.wire.enums import PREVIEWS, ROLES
 from voxcpm_server.wire.fields import inside, read_enum, read_tag
 from voxcpm_server.wire.inputs import AudioRole, PreviewMode
-from voxcpm_server.wire.requests import RequestReader, empty_message, style_with_prompt_error
+from voxcpm_server.wire.requests import RequestReader, empty_message
 from voxcpm_server.wire.voice_requests import options
 
 
@@ -61,19 +61,20 @@ class UploadReader:
                 raise InvalidRequest(
                     "role is not set; set it, because the two roles pad a recording differently", field="role"
                 )
-            if not prompt:
-                self._info.require_references("role")
+            self._info.require("prompt" if prompt else "reference", "role")
+            self._info.require("latents", "")
             return inputs.UploadConfig(prompt=upload if prompt else None, reference=None if prompt else upload)
         sources: dict[str, Any] = {}
         if isinstance(config, pb.AddPromptConfig):
+            self._info.require("prompt", "")
             sources["prompt"] = self._recordings.upload(
                 config, "source", self._recordings.transcript(config.transcript, "transcript")
             )
         elif isinstance(config, pb.AddReferenceConfig):
-            self._info.require_references("")
+            self._info.require("reference", "")
             sources["reference"] = self._recordings.upload(config, "source")
         else:
-            self._info.require_references("")
+            self._info.require("hifi", "")
             sources = self._hifi_sources(config)
         with inside("preview"):
             preview = self._preview(config.preview, has_prompt=not isinstance(config, pb.AddReferenceConfig))
@@ -110,7 +111,7 @@ class UploadReader:
         """The config of a stream that speaks one turn with a voice that is being stored."""
         config = self._reader.config_fields(pb.GenerateConfig(turn=turn, output=output))
         if config.turn.style and has_prompt:
-            raise style_with_prompt_error("turn.style")
+            self._info.require_style_with_prompt("turn.style")
         return config
 
     def _text_to_speak(self, text: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from voxcpm_grpc.request import AbilityName
+
 
 class VoiceKind(Enum):
     """The kind of a voice. The value is the prefix of its ids."""
@@ -13,6 +15,16 @@ class VoiceKind(Enum):
     PROMPT = "prm"
     REFERENCE = "ref"
     HIFI = "hifi"
+
+    @property
+    def ability(self) -> AbilityName:
+        """The ability that a model needs to speak with such a voice."""
+        abilities: dict[VoiceKind, AbilityName] = {
+            VoiceKind.PROMPT: "prompt",
+            VoiceKind.REFERENCE: "reference",
+            VoiceKind.HIFI: "hifi",
+        }
+        return abilities[self]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,12 +43,12 @@ class Driver:
 
     def __init__(self, model: VoxCPM, slots: int = 3, positions: int = 256) -> None:
         slots += 1
-        layout, info, pages = model.layout, model.info, positions // PAGE
+        layout, pages = model.layout, positions // PAGE
         shape = (layout.layers, 1 + slots * pages, PAGE, layout.heads, layout.head_dim)
         self.model, self.device = model, model.backend.device
         self.kv = PagedKV(*(torch.zeros(shape, dtype=layout.dtype, device=self.device) for _ in range(2)))
         table = 1 + torch.arange(slots * pages, dtype=torch.int32, device=self.device).view(slots, pages)
-        history = (slots, positions, info.patch_size, info.latent_dim)
+        history = (slots, positions, model.config.patch_size, model.config.feat_dim)
         self.state = SlotState(
             **{name: self.long([0] * slots) for name in ("seed", "turn", "segment", "step", "position", "patches")},
             cfg=torch.zeros(slots, device=self.device),
@@ -64,7 +64,7 @@ class Driver:
 
     def start(self, slot: int, rows: PromptRows, sampling: Sampling, chunk: int | None = None) -> None:
         """Open a slot and prefill a prompt, `chunk` rows at a time."""
-        s, patches = self.state, len(rows.patches)
+        s, patches, sampling = self.state, len(rows.patches), self.model.info.completed(sampling)
         s.history[slot, :patches] = torch.from_numpy(rows.patches).to(s.history)
         for column, value in (
             (s.seed, sampling.seed),
@@ -74,6 +74,7 @@ class Driver:
             (s.patches, patches),
             (s.step, 0),
         ):
+            assert value is not None
             column[slot] = value
         self.model.open(self.long([slot]), s)
         if rows.primer:

@@ -31,7 +31,7 @@ def test_padding_fills_the_first_or_the_last_patch(tiny, pad_left):
     zeros = np.zeros(2 * patch - 3000, np.float32)
     full = np.concatenate([zeros, waveform] if pad_left else [waveform, zeros])
     ours, theirs = (np.concatenate(list(tiny.codec.encode(x, pad_left=pad_left))) for x in (waveform, full))
-    assert ours.shape == (2, 4, tiny.info.latent_dim)
+    assert ours.shape == (2, 4, tiny.info.latents.dim)
     assert ours.dtype == np.float32
     assert np.array_equal(ours, theirs)
 
@@ -44,4 +44,4 @@ def test_empty_input_gives_no_chunks(tiny):
 def test_chunks_are_contiguous(tiny):
     waveform = noise(16000 * 5)
     assert all(chunk.is_contiguous() for chunk in tiny.codec.encode(waveform, pad_left=True))
-    assert all(chunk.is_contiguous() for chunk in tiny.codec.decode(noise(40, 4, tiny.info.latent_dim)))
+    assert all(chunk.is_contiguous() for chunk in tiny.codec.decode(noise(40, 4, tiny.info.latents.dim)))

@@ -37,7 +37,7 @@ class Pair:
     @property
     def frames(self) -> int:
         """Latent frames of a patch."""
-        return self.truth.info.patch_size
+        return self.truth.config.patch_size
 
     def kv(self, model: VoxCPM) -> PagedKV:
         return allocate_kv(model.layout, 32, 16, torch.device("cuda"))

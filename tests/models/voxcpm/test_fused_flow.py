@@ -20,7 +20,7 @@ def test_agrees_with_the_plain_loop_in_the_interpreter(interpreter, load, path, 
     assert isinstance(plain.flow.batch, PlainFlow)
     assert not isinstance(fused.flow.batch, PlainFlow)
     generator = torch.Generator().manual_seed(streams)
-    dit, frames = plain.networks.dit, plain.info.patch_size
+    dit, frames = plain.networks.dit, plain.info.latents.frames
     shapes = ((8, frames), (dit.mu_tokens, dit.hidden), (frames, 8))
     noise, mu, condition = (torch.randn(streams, *shape, generator=generator) for shape in shapes)
     cfg = torch.rand(streams, generator=generator) * 3

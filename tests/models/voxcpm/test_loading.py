@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.request import LatentShape
 
 MODEL, CODEC = "model.safetensors", "audiovae.safetensors"
 
@@ -25,8 +26,8 @@ def test_info_describes_the_checkpoint(load):
     assert (info.name, info.architecture, info.dtype, info.device) == ("tiny", "voxcpm2", "float32", "cpu")
     assert (info.input_sample_rate, info.output_sample_rate) == (16000, 48000)
     assert (info.samples_per_patch, info.samples_per_step) == (2560, 7680)
-    assert (info.patch_size, info.latent_dim) == (4, 8)
-    assert (info.max_slots, info.max_model_len, info.timesteps) == (5, 512, (4, 10))
+    assert info.latents == LatentShape(frames=4, dim=8)
+    assert (info.max_slots, info.max_model_len, info.option("inference_timesteps").choices) == (5, 512, (4, 10))
     assert (model.layout.layers, model.layout.heads, model.layout.head_dim) == (5, 2, 16)
     assert load(name="other").info.name == "other"
 
@@ -47,7 +48,7 @@ def test_pickles_are_loaded_without_safetensors(load, checkpoint, tiny, file):
     assert resolve(str(checkpoint)) == checkpoint
     model = load(checkpoint)
     assert torch.equal(model.networks.embedding, tiny.networks.embedding)
-    frames = torch.ones(1, model.info.latent_dim, 2)
+    frames = torch.ones(1, model.info.latents.dim, 2)
     memory = torch.zeros(1, model.codec.decoder.memory)
     assert torch.equal(model.codec.decoder(frames, memory)[0], tiny.codec.decoder(frames, memory)[0])
 

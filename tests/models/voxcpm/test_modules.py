@@ -92,7 +92,7 @@ def test_codec(tiny, modules):
     latents = torch.cat(list(tiny.codec.encode(modules["vae_encode.input"].numpy(), pad_left=False)))
     golden = modules["vae_encode.output"].T  # padded to a frame; ours is padded to a patch
     close(latents.flatten(0, 1)[: len(golden)], golden)
-    patches = modules["vae_decode.input"].T.unflatten(0, (-1, tiny.info.patch_size)).numpy()
+    patches = modules["vae_decode.input"].T.unflatten(0, (-1, tiny.info.latents.frames)).numpy()
     close(torch.cat(list(tiny.codec.decode(patches))), modules["vae_decode.output"])
 
 

@@ -30,9 +30,9 @@ def copy(tmp_path):
 def test_info_describes_the_checkpoint(load, path):
     info = load(path).info
     assert (info.name, info.architecture) == (path.name, "voxcpm")
-    assert not info.takes_references and not info.takes_styles
+    assert not info.can("reference") and not info.can("hifi") and not info.can("style")
     rate, patch, hop = (16000, 2, 640) if path == SMALLEST else (44100, 4, 1764)
-    assert (info.input_sample_rate, info.output_sample_rate, info.patch_size) == (rate, rate, patch)
+    assert (info.input_sample_rate, info.output_sample_rate, info.latents.frames) == (rate, rate, patch)
     assert (info.samples_per_patch, info.samples_per_step) == (patch * hop, patch * hop)
 
 
@@ -133,7 +133,7 @@ def test_audio_depends_on_its_context_only(load, path):
     exact = net(x, start)[0][..., 30 * hop :]
     assert (primed - exact).abs().max() < 1e-6
     assert (short - exact).abs().max() > 1e-6
-    assert model.prompt_layout.context * model.info.patch_size >= context
+    assert model.prompt_layout.context * model.info.latents.frames >= context
 
 
 @pytest.mark.parametrize(("model", "weights"), [(VOXCPM05, 652_287_296), (VOXCPM15, 801_729_856)])

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from support.prompts import prompt_rows
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
@@ -17,7 +18,7 @@ def ask(text: str = "hello world", prompt=None, reference=None, prompt_text: str
 
 
 def test_text_alone(tiny):
-    rows = tiny.prompt(ask())
+    rows = prompt_rows(tiny, ask())
     assert rows.tokens.tolist() == [552, 561, 101]
     assert not rows.audio.any()
     assert rows.patches.shape == (0, 4, 8)
@@ -26,7 +27,7 @@ def test_text_alone(tiny):
 
 def test_reference_comes_first_between_its_marks_and_can_be_cached(tiny):
     reference = latents(3)
-    rows = tiny.prompt(ask(reference=reference))
+    rows = prompt_rows(tiny, ask(reference=reference))
     assert rows.tokens.tolist() == [103, 0, 0, 0, 104, 552, 561, 101]
     assert rows.audio.tolist() == [False, True, True, True, False, False, False, False]
     assert np.array_equal(rows.patches, reference)
@@ -35,7 +36,7 @@ def test_reference_comes_first_between_its_marks_and_can_be_cached(tiny):
 
 def test_prompt_comes_last_and_its_text_is_joined_before_tokenization(tiny):
     prompt = latents(2)
-    rows = tiny.prompt(ask(text="world", prompt=prompt))
+    rows = prompt_rows(tiny, ask(text="world", prompt=prompt))
     assert rows.tokens.tolist() == [552, 561, 101, 0, 0]
     assert rows.audio.tolist() == [False, False, False, True, True]
     assert np.array_equal(rows.patches, prompt)
@@ -45,7 +46,7 @@ def test_prompt_comes_last_and_its_text_is_joined_before_tokenization(tiny):
 
 def test_prompt_and_reference_keep_their_order(tiny):
     prompt, reference = latents(7), latents(2)
-    rows = tiny.prompt(ask(text="world", prompt=prompt, reference=reference))
+    rows = prompt_rows(tiny, ask(text="world", prompt=prompt, reference=reference))
     assert rows.tokens.tolist() == [103, 0, 0, 104, 552, 561, 101, *[0] * 7]
     assert np.flatnonzero(rows.audio).tolist() == [1, 2, *range(7, 14)]
     assert np.array_equal(rows.patches, np.concatenate([reference, prompt]))
@@ -53,21 +54,21 @@ def test_prompt_and_reference_keep_their_order(tiny):
 
 
 def test_white_space_is_collapsed_in_the_target_and_kept_in_the_prompt(tiny):
-    plain, folded = tiny.prompt(ask("hello world")), tiny.prompt(ask("hello\n \t world"))
+    plain, folded = prompt_rows(tiny, ask("hello world")), prompt_rows(tiny, ask("hello\n \t world"))
     assert plain.tokens.tolist() == folded.tokens.tolist()
-    kept = tiny.prompt(ask("world", prompt=latents(1), prompt_text="hello  "))
-    assert len(kept.tokens) > len(tiny.prompt(ask("world", prompt=latents(1))).tokens)
+    kept = prompt_rows(tiny, ask("world", prompt=latents(1), prompt_text="hello  "))
+    assert len(kept.tokens) > len(prompt_rows(tiny, ask("world", prompt=latents(1))).tokens)
 
 
 @pytest.mark.parametrize(("wanted", "given"), [(None, 22), (5, 5), (100, 22)])
 def test_a_request_can_only_lower_the_length_limit(tiny, wanted, given):
-    assert tiny.prompt(ask(max_steps=wanted)).max_steps == given
+    assert prompt_rows(tiny, ask(max_steps=wanted)).max_steps == given
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000"])
 def test_blank_text_is_refused(tiny, text):
     with pytest.raises(InvalidRequest, match="blank") as caught:
-        tiny.prompt(ask(text))
+        prompt_rows(tiny, ask(text))
     assert caught.value.field == "text"
 
 
@@ -89,10 +90,10 @@ def broken() -> np.ndarray:
 )
 def test_unfit_latents_are_refused(tiny, field, values, reason):
     with pytest.raises(InvalidRequest, match=reason) as caught:
-        tiny.prompt(ask(**{field: values}))
+        prompt_rows(tiny, ask(**{field: values}))
     assert caught.value.field == field
 
 
 def test_a_prompt_needs_its_text(tiny):
     with pytest.raises(InvalidRequest, match="no text"):
-        tiny.prompt(ask(prompt=latents(2), prompt_text=" "))
+        prompt_rows(tiny, ask(prompt=latents(2), prompt_text=" "))

@@ -65,7 +65,7 @@ def whole_flow(model, noise, mu, condition, cfg) -> torch.Tensor:
 
 def inputs(model, streams: int, cfg: float) -> list[torch.Tensor]:
     """Noise, mu, the previous patch and cfg, with values that bfloat16 represents exactly."""
-    generator, patch = torch.Generator().manual_seed(streams), (model.info.patch_size, model.info.latent_dim)
+    generator, patch = torch.Generator().manual_seed(streams), (model.info.latents.frames, model.info.latents.dim)
     shapes = patch, (2, model.networks.dit.hidden), patch
     drawn = [torch.randn(streams, *shape, generator=generator).bfloat16().float() for shape in shapes]
     return [part.to(model.backend.device) for part in (*drawn, torch.full((streams,), cfg))]

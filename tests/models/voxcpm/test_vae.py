@@ -21,7 +21,7 @@ def whole(net, x):
 def test_chunks_of_any_length_equal_the_whole_result(tiny, cuts):
     for net, x, hop in (
         (tiny.codec.encoder, noise(1, 1, 40 * HOP) * 0.3, HOP),
-        (tiny.codec.decoder, noise(1, tiny.info.latent_dim, 40), 1),
+        (tiny.codec.decoder, noise(1, tiny.info.latents.dim, 40), 1),
     ):
         memory, pieces = torch.zeros(1, net.memory), []
         for begin, end in zip((0, *cuts), (*cuts, 40), strict=True):
@@ -32,7 +32,7 @@ def test_chunks_of_any_length_equal_the_whole_result(tiny, cuts):
 
 
 def test_streams_in_a_batch_do_not_mix(tiny):
-    net, x = tiny.codec.decoder, noise(3, tiny.info.latent_dim, 8)
+    net, x = tiny.codec.decoder, noise(3, tiny.info.latents.dim, 8)
     together = whole(net, x)
     for i in range(3):
         assert (whole(net, x[i : i + 1])[0] - together[i]).abs().max() < 1e-6
@@ -45,7 +45,7 @@ def test_context_follows_from_the_rates():
 
 
 def test_audio_depends_on_its_context_only(tiny):
-    net, x = tiny.codec.decoder, noise(1, tiny.info.latent_dim, 40)
+    net, x = tiny.codec.decoder, noise(1, tiny.info.latents.dim, 40)
     primed, short = ((whole(net, x[..., 30 - n :])[..., n * 1920 :]) for n in (20, 16))
     exact = whole(net, x)[..., 30 * 1920 :]
     assert (primed - exact).abs().max() < 1e-6

@@ -123,8 +123,8 @@ async def test_the_description_of_the_model_has_the_keys_of_the_service(gateway,
     assert found["model"] == {
         "sample_rate": served.pool.info.output_sample_rate,
         "channels": 1,
-        "feat_dim": served.pool.info.latent_dim,
-        "patch_size": served.pool.info.patch_size,
+        "feat_dim": served.pool.info.latents.dim,
+        "patch_size": served.pool.info.latents.frames,
         "model_path": "fake",
     }
     assert found["lora"]["loaded"] is False

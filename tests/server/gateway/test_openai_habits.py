@@ -174,4 +174,4 @@ async def test_each_combination_does_what_the_page_says(serve_front, serve_gatew
         (asked,) = served.pool.requests
     assert (asked.conditioning.prompt is not None) == ("continues" in outcome)
     assert (asked.conditioning.reference is not None) == ("timbre" in outcome)
-    assert asked.text.startswith("(a calm old man)") == ("instructions" in fields)
+    assert (asked.style == "a calm old man") == ("instructions" in fields)

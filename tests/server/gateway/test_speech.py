@@ -101,14 +101,18 @@ async def test_instructions_and_parameters_reach_the_model(gateway, served):
     assert asked.sampling.cfg_value == 1.5
     assert (asked.sampling.inference_timesteps, asked.sampling.max_steps, asked.sampling.seed) == (6, 2, 3)
     assert asked.sampling.temperature == 0.5
-    assert asked.text.startswith("(a calm old man)")
+    assert asked.style == "a calm old man"
 
 
 async def test_input_begins_with_a_style_only_if_the_request_says_so(gateway, served):
     for fields in ({}, {"style_in_text": True}, {"style_in_text": False}):
         assert (await gateway.speak("(a calm old man)Hello.", **fields)).status_code == 200
     read = "a calm old man Hello."
-    assert [asked.text for asked in served.pool.requests] == [read, "(a calm old man)Hello.", read]
+    assert [(asked.style, asked.text) for asked in served.pool.requests] == [
+        ("", read),
+        ("a calm old man", "Hello."),
+        ("", read),
+    ]
 
 
 async def test_a_recording_in_a_data_url_is_a_reference_and_with_its_words_a_prompt(gateway, served):

@@ -14,6 +14,7 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors, split
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm import lora
+from voxcpm_grpc.models.voxcpm.abilities import ENDS, abilities, sampling_options
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
 from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFiles, Evaluation
@@ -26,7 +27,7 @@ from voxcpm_grpc.models.voxcpm.parse import parse_config
 from voxcpm_grpc.models.voxcpm.prompt import PromptLayout
 from voxcpm_grpc.models.voxcpm.tokenizer import TextTokenizer
 from voxcpm_grpc.models.voxcpm.vae import build_decoder, build_encoder, decoder_context
-from voxcpm_grpc.request import ModelInfo
+from voxcpm_grpc.request import LatentShape, ModelInfo
 
 logger = logging.getLogger(__name__)
 
@@ -71,26 +72,26 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
         fingerprint=known,
         input_sample_rate=config.vae.sample_rate,
         output_sample_rate=config.vae.output_rate,
-        patch_size=config.patch_size,
-        latent_dim=config.feat_dim,
         samples_per_step=config.patch_size * config.vae.decode_hop,
         samples_per_patch=config.patch_size * config.vae.encode_hop,
         max_model_len=positions,
         max_slots=options.max_slots,
-        timesteps=options.timesteps,
+        options=sampling_options(options.timesteps),
+        ends=ENDS,
+        abilities=abilities(references=config.takes_references, styles=config.takes_styles),
+        latents=LatentShape(frames=config.patch_size, dim=config.feat_dim),
         device=str(device),
         dtype=str(options.dtype).removeprefix("torch."),
         codec_dtype=str(decoder.dtype).removeprefix("torch."),
         languages=languages(directory, options.name or ""),
-        takes_references=config.takes_references,
-        takes_styles=config.takes_styles,
     )
     layout = PromptLayout(
         tokenize=tokenizer,
         patch_shape=(config.patch_size, config.feat_dim),
         context=-(-decoder_context(config.vae) // config.patch_size),
     )
-    return VoxCPM(config, info, layout, networks, flow, encode_patch, codec, backend, bank, compile_command)
+    parts = networks, flow, encode_patch, codec, backend, bank
+    return VoxCPM(config, info, layout, *parts, compile_command, options.timesteps)
 
 
 def _compiled(

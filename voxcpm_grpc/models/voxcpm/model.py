@@ -63,8 +63,9 @@ class VoxCPM(SpeechModel):
         backend: Backend,
         bank: AdapterBank | None = None,
         compile_command: tuple[str, ...] = (),
+        timesteps: tuple[int, ...] = (),
     ) -> None:
-        self.config, self.info, self.prompt_layout = config, info, prompt_layout
+        self.config, self.info, self.timesteps, self.prompt_layout = config, info, timesteps, prompt_layout
         self.networks, self.flow, self.encode_patch, self.backend = networks, flow, encode_patch, backend
         self.codec = self._codec = codec
         self._bank = bank
@@ -84,8 +85,6 @@ class VoxCPM(SpeechModel):
         self.rope = rope.to(backend.device)
 
     def prompt(self, request: Request) -> PromptRows:
-        if request.conditioning.reference is not None:
-            self.info.require_references("reference")
         return self.prompt_layout(request)
 
     def allocate(self, slots: int) -> VoxCPMState:

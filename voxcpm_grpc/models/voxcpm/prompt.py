@@ -28,7 +28,8 @@ class PromptLayout:
     def __call__(self, request: Request) -> PromptRows:
         if not request.text.strip():
             raise InvalidRequest("the text is blank; send at least one word to speak", field="text")
-        target = SPACES.sub(" ", request.text)
+        style = f"({request.style})" if request.style else ""
+        target = SPACES.sub(" ", style + request.text)
         prompt, reference = request.conditioning.prompt, request.conditioning.reference
         none = np.zeros((0, *self.patch_shape), np.float32)
         reference = none if reference is None else self._latents(reference, "reference")
@@ -39,6 +40,7 @@ class PromptLayout:
         head = [REFERENCE_START, *[0] * len(reference), REFERENCE_END] if len(reference) else []
         tokens = self.tokenize(target)
         sampling = request.sampling
+        assert sampling.steps_per_token is not None and sampling.min_steps is not None
         usual = len(tokens) * sampling.steps_per_token
         limit = int(usual + EXTRA_STEPS)
         text = tokens if prompt is None else self.tokenize(prompt.text + target)
@@ -53,6 +55,7 @@ class PromptLayout:
             cacheable=len(tokens) - len(continued),
             primer=min(len(continued), self.context),
             max_steps=limit if sampling.max_steps is None else min(limit, sampling.max_steps),
+            least_steps=sampling.min_steps + 1,
             ran_on_steps=usual,
         )
 
