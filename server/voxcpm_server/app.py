@@ -138,11 +138,13 @@ async def running_server(
         elif metrics is not None:
             metrics_address = stack.enter_context(metrics_page(metrics.registry, metrics_address or ""))
             log.info("metrics are at http://%s/metrics", metrics_address)
+        offered = contracts(settings.contracts)
         tracing = None
         if settings.tracing.endpoint:
-            tracing = Tracing(settings.tracing, SERVICE)
+            tracing = Tracing(
+                settings.tracing, SERVICE, contracts={one.name: one.descriptor.full_name for one in offered}
+            )
             stack.push_async_callback(tracing.close)
-        offered = contracts(settings.contracts)
         rpc = RpcServer(settings, expected_seconds=start.remaining, metrics=metrics, tracing=tracing, contracts=offered)
         start.report = rpc.report_start
         admin, admin_address = None, None

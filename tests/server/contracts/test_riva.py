@@ -127,6 +127,20 @@ async def test_what_the_models_cannot_do_is_refused_by_the_name_of_rivas_field(s
         await served.idle()
 
 
+async def test_messages_of_a_stream_may_repeat_their_settings_and_not_change_them(serve_front):
+    cloned = riva.ZeroShotData(audio_prompt=recording(), quality=20)
+    same = {"custom_configuration": {"seed": "7"}, "zero_shot_data": cloned}
+    async with serve_front(server=ON) as served:
+        assert await streamed(served, request("One.", **same), request("Two.", **same))
+        for field, fields in (
+            ("custom_configuration", same | {"custom_configuration": {"seed": "8"}}),
+            ("zero_shot_data", same | {"zero_shot_data": riva.ZeroShotData(audio_prompt=b"x")}),
+            ("voice_name", same | {"voice_name": "anna"}),
+        ):
+            error = await error_of(streamed(served, request("One.", **same), request("Two.", **fields)))
+            assert (error.code(), field_of(error)) == (grpc.StatusCode.INVALID_ARGUMENT, field)
+
+
 async def test_models_and_voices_are_listed_with_names_that_requests_take(serve_front):
     async with serve_front(server=ON, presets=[(ANNA, recording())]) as served:
         [config] = (await stub(served).GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())).model_config
