@@ -38,7 +38,7 @@ class Spoken:
 class ContractService:
     """Shares the callers, the limits, the metrics and the shutdown of VoxCPMService, which speaks.
 
-    `fields` has the paths of our fields that requests set, and the paths of the contract for them, for errors.
+    `fields` of its methods has the paths of our fields, and those of the contract that stand for them, for errors.
     """
 
     def __init__(self, service: VoxCPMService, models: Models) -> None:

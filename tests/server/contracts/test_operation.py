@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import subprocess
 import sys
 from typing import Any
@@ -15,6 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import generate_latest
 from support.contract_calls import Stub
+from support.hostile_frames import DATA, END_STREAM, PREFACE, SETTINGS, call, frame, grpc_message
 from support.waiting import until
 
 from voxcpm_grpc.errors import StartupError, Unavailable
@@ -34,6 +36,7 @@ from voxcpm_server.rpc.tracing import Tracing
 BOTH: dict[str, Any] = {"contracts": {"enabled": ("google", "riva")}}
 GOOGLE = google.DESCRIPTOR.services_by_name["TextToSpeech"]
 RIVA = riva.DESCRIPTOR.services_by_name["RivaSpeechSynthesis"]
+CLOSED = frame(SETTINGS, struct.pack(">HI", 4, 0))  # an initial window of 0
 WITHOUT = (
     "import sys;"
     "from voxcpm_server.known_contracts import contracts;"
@@ -53,9 +56,9 @@ def spoken(text: str = "Hello.") -> riva.SynthesizeSpeechRequest:
     return riva.SynthesizeSpeechRequest(text=text)
 
 
-async def code_of(call) -> grpc.StatusCode:
+async def code_of(calling) -> grpc.StatusCode:
     try:
-        await call
+        await calling
     except grpc.aio.AioRpcError as error:
         return error.code()
     return grpc.StatusCode.OK
@@ -162,6 +165,18 @@ async def test_a_whole_text_that_the_end_of_the_server_cuts_off_has_sent_no_audi
         await until(lambda: pool.steps == 3)
         await served.rpc.drain()
         assert await call is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_whole_text_that_nobody_reads_keeps_its_memory_in_the_budget(serve_front):
+    path = f"/{GOOGLE.full_name}/SynthesizeSpeech"
+    async with serve_front(server=BOTH) as served:
+        host, _, port = served.address.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        message = grpc_message(asked("A text of a few words.").SerializeToString())
+        writer.write(PREFACE + CLOSED + call(path) + frame(DATA, message, flags=END_STREAM, stream=1))
+        await until(lambda: served.uploads.held > 10_000 and not served.gate.streams)  # the text is spoken
+        writer.close()
+        await until(lambda: not served.uploads.held)
 
 
 async def test_the_quota_of_text_holds_for_contracts(serve_front):
