@@ -57,6 +57,7 @@ class Reason(Enum):
     LORA_SOURCE_REFUSED = auto()
     LORA_CACHE_UNUSABLE = auto()
     PACKAGE_MISSING = auto()
+    FILE_NOT_WRITTEN = auto()
     # RESOURCE_EXHAUSTED
     TOO_MANY_STREAMS = auto()
     TOO_MANY_STREAMS_OF_CONNECTION = auto()

@@ -14,6 +14,7 @@ from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server import stages
 from voxcpm_server.event_loop import freeze_objects
+from voxcpm_server.known_contracts import contracts
 from voxcpm_server.rpc.fronts import Fronts
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.start import Start
@@ -80,6 +81,7 @@ async def running_server(
         voices=settings.voices.url or str(needed_home("set voices.url to a place for voices") / VOICES_FOLDER),
         directories=directories or [directory] * len(served),
         pools=pools or ([] if pool is None else [pool]),
+        contracts=contracts(settings.contracts),
         fronts=fronts,
         restarted=restarted,
         http_metrics=http_metrics,

@@ -29,7 +29,6 @@ from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server import http
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.auth.certificate_names import certificate_names
-from voxcpm_server.known_contracts import contracts
 from voxcpm_server.pools import found_models, joined, local_model, process_pools, ray_pools
 from voxcpm_server.rpc.admin import AdminServer
 from voxcpm_server.rpc.call import AdmissionGate
@@ -65,6 +64,7 @@ class Plan:
     voices: URL of the voice store
     directories: the checkpoint of each model, with its presets; None if it has yet to be found
     pools: the engines of each model, not yet started; empty if the settings describe them
+    contracts: the services beside the speech service
     fronts: the other fronts; None if there is one process
     restarted: True for a front that was lost
     http_metrics: folder for the metrics of the gateways of all fronts
@@ -75,6 +75,7 @@ class Plan:
     voices: str
     directories: Sequence[Path | None]
     pools: Sequence[EnginePool]
+    contracts: Sequence[Contract]
     fronts: Fronts | None
     restarted: bool
     http_metrics: Path | None
@@ -159,7 +160,8 @@ async def observed(plan: Plan) -> AsyncIterator[Observation]:
             log.info("metrics are at http://%s/metrics", address)
         tracing = None
         if plan.settings.tracing.endpoint:
-            tracing = Tracing(plan.settings.tracing, SERVICE)
+            names = {one.name: one.descriptor.full_name for one in plan.contracts}
+            tracing = Tracing(plan.settings.tracing, SERVICE, contracts=names)
             stack.push_async_callback(tracing.close)
         yield Observation(metrics, address, tracing)
 
@@ -182,13 +184,9 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports; None for those that are off. `address` is None until a front that was lost is ready again.
-
-    contracts: the services beside the speech service
-    """
+    """The ports; None for those that are off. `address` is None until a front that was lost is ready again."""
 
     rpc: RpcServer
-    contracts: Sequence[Contract]
     address: str | None
     admin: AdminPort | None
     gateway: Gateway | None
@@ -202,16 +200,15 @@ class Ports:
 async def ports_open(plan: Plan, files: Files, observation: Observation, start: Start) -> AsyncIterator[Ports]:
     """Open the ports, which refuse calls until `accept_calls`. Raises StartupError."""
     metrics, tracing = observation.metrics, observation.tracing
-    offered = contracts(plan.settings.contracts)
     rpc = RpcServer(
-        plan.settings, expected_seconds=start.remaining, metrics=metrics, tracing=tracing, contracts=offered
+        plan.settings, expected_seconds=start.remaining, metrics=metrics, tracing=tracing, contracts=plan.contracts
     )
     start.report = rpc.report_start
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(_admin_port(plan, files, rpc))
         stack.push_async_callback(rpc.stop)
         gateway = await stack.enter_async_context(_gateway(plan))
-        ports = Ports(rpc, offered, None, admin, gateway)
+        ports = Ports(rpc, None, admin, gateway)
         if not plan.restarted:
             ports = replace(ports, address=await ports.open())
             log.info("start: the port %s is open; calls are refused until the server is ready", ports.address)
@@ -347,7 +344,7 @@ def export_statistics(
 async def accept_calls(plan: Plan, ports: Ports, service: VoxCPMService, models: Models) -> str:
     """Accept calls from now on. Returns the address of the service. Raises StartupError."""
     rpc = ports.rpc
-    rpc.serve(service, {one.name: one.implement(service, models) for one in ports.contracts})
+    rpc.serve(service, {one.name: one.implement(service, models) for one in plan.contracts})
     for one in models:
         rpc.health.set_model(one.name, one.pool.healthy)
     if plan.served[0].name:

@@ -197,7 +197,13 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "errors",
     ),
     "voxcpm_server.contracts.localai": ("voxcpm_server.contracts", "voxcpm_server.rpc", "v1", "audio", "errors"),
-    "voxcpm_server.contracts.riva": ("voxcpm_server.contracts", "voxcpm_server.rpc", "v1", "errors"),
+    "voxcpm_server.contracts.riva": (
+        "voxcpm_server.contracts",
+        "voxcpm_server.rpc",
+        "voxcpm_server.speech",
+        "v1",
+        "errors",
+    ),
     "voxcpm_server.known_contracts": (
         "voxcpm_server.contracts.google",
         "voxcpm_server.contracts.localai",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 
-from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.errors import Aborted, InvalidRequest, Reason, Unavailable
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.contracts.errors import in_words_of
 from voxcpm_server.rpc.call import Call
@@ -20,6 +21,7 @@ from voxcpm_server.voices.uploads import Take
 from voxcpm_server.wire.voice import Voice
 
 MAX_TEXT_BYTES = 5000  # of a text whose audio is one reply, which waits in memory
+AFTER_AUDIO = re.compile(r",? after audio was sent;.*")
 MAX_VOICES = 1000
 PAGE = 100
 
@@ -36,7 +38,7 @@ class Spoken:
 class ContractService:
     """Shares the callers, the limits, the metrics and the shutdown of VoxCPMService, which speaks.
 
-    `fields` has the paths of our fields that requests set, and the paths of the contract for them, for errors.
+    `fields` of its methods has the paths of our fields, and those of the contract that stand for them, for errors.
     """
 
     def __init__(self, service: VoxCPMService, models: Models) -> None:
@@ -91,6 +93,12 @@ class ContractService:
         with in_words_of(fields):
             try:
                 await self._service.speak(each(messages), call, collect)
+            except BaseException as error:
+                call.audio_seconds = 0.0  # that were sent
+                if isinstance(error, Aborted):  # which a retry of a stream would repeat
+                    cause = AFTER_AUDIO.sub("", error.message)
+                    raise Unavailable(f"{cause}; no audio was sent, retry", reason=Reason.NO_ENGINE) from None
+                raise
             finally:
                 call.playback = None  # nobody listens before the end
             if not samples:
@@ -119,7 +127,7 @@ class ContractService:
 
 def check_length(text: str, field: str, remedy: str) -> None:
     """Raise InvalidRequest for a text that is too long for one reply."""
-    size = len(text.encode(errors="replace"))
+    size = len(text.encode())
     if size > MAX_TEXT_BYTES:
         raise InvalidRequest(f"{field} has {size} bytes and the limit is {MAX_TEXT_BYTES}; {remedy}", field=field)
 

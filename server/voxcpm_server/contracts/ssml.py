@@ -63,14 +63,14 @@ class _Reader:
         self._open: list[str] = []
 
     def read(self, document: str) -> list[Part]:
-        parser = expat.ParserCreate()
+        parser = expat.ParserCreate("utf-8")  # whatever the document declares
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
         try:
-            parser.Parse(document.encode(errors="replace"), True)
+            parser.Parse(document.encode(), True)
         except expat.ExpatError as error:
             raise InvalidRequest(
                 f"{self._field} is not well-formed XML: {expat.ErrorString(error.code)} at line {error.lineno}, column "

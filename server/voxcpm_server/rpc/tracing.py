@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -39,11 +40,18 @@ class Tracing:
     Spans are sent in the background by a thread. If the collector does not answer, they are dropped.
     """
 
-    def __init__(self, settings: TracingSettings, service: str, exporter: SpanExporter | None = None) -> None:
+    def __init__(
+        self,
+        settings: TracingSettings,
+        service: str,
+        exporter: SpanExporter | None = None,
+        contracts: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Raises StartupError if the packages of OpenTelemetry are not installed.
 
         service: name of the gRPC service
         exporter: takes the place of the one that sends spans to `settings.endpoint`
+        contracts: names of other services by what stands, with a full stop, before the names of their methods
         """
         try:
             from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -76,16 +84,19 @@ class Tracing:
         self._in_context = set_span_in_context
         self._kind = SpanKind.SERVER
         self._service = service
+        self._contracts = contracts
 
     def begin(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> RpcTrace | None:
         """Begin the trace of an RPC. Returns None if it is not sampled."""
         now = time.time_ns()
         carrier = {name: value for name, value in metadata if isinstance(value, str)}
+        contract, _, method = method.rpartition(".")
+        service = self._contracts.get(contract, self._service)
         span = self._tracer.start_span(
-            f"{self._service}/{method}",
+            f"{service}/{method}",
             self._extract(carrier),
             self._kind,
-            {"rpc.system": "grpc", "rpc.service": self._service, "rpc.method": method},
+            {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method},
             start_time=now,
         )
         if not span.is_recording():

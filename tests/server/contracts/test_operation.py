@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import subprocess
 import sys
 from typing import Any
@@ -12,25 +13,30 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import generate_latest
 from support.contract_calls import Stub
+from support.hostile_frames import DATA, END_STREAM, PREFACE, SETTINGS, call, frame, grpc_message
 from support.waiting import until
 
-from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.errors import StartupError, Unavailable
 from voxcpm_grpc.settings.contracts import ContractSettings
+from voxcpm_grpc.settings.operation import TracingSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.sources import from_values
 from voxcpm_server.auth import keys
 from voxcpm_server.contracts.google import cloud_tts_pb2 as google
-from voxcpm_server.contracts.riva import riva_audio_pb2
 from voxcpm_server.contracts.riva import riva_tts_pb2 as riva
 from voxcpm_server.known_contracts import contracts
+from voxcpm_server.rpc.handler import SERVICE
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.server import RpcServer
+from voxcpm_server.rpc.tracing import Tracing
 
 BOTH: dict[str, Any] = {"contracts": {"enabled": ("google", "riva")}}
 GOOGLE = google.DESCRIPTOR.services_by_name["TextToSpeech"]
 RIVA = riva.DESCRIPTOR.services_by_name["RivaSpeechSynthesis"]
+CLOSED = frame(SETTINGS, struct.pack(">HI", 4, 0))  # an initial window of 0
 WITHOUT = (
     "import sys;"
     "from voxcpm_server.known_contracts import contracts;"
@@ -46,9 +52,13 @@ def asked(text: str = "Hello.") -> google.SynthesizeSpeechRequest:
     )
 
 
-async def code_of(call) -> grpc.StatusCode:
+def spoken(text: str = "Hello.") -> riva.SynthesizeSpeechRequest:
+    return riva.SynthesizeSpeechRequest(text=text)
+
+
+async def code_of(calling) -> grpc.StatusCode:
     try:
-        await call
+        await calling
     except grpc.aio.AioRpcError as error:
         return error.code()
     return grpc.StatusCode.OK
@@ -127,12 +137,53 @@ async def test_a_whole_text_counts_as_a_stream_and_its_audio_as_memory(serve_fro
         await until(lambda: not served.uploads.held)
 
 
+async def test_a_cancelled_whole_text_frees_its_slot(serve_front, fake):
+    pool = fake(hold_after=1)
+    async with serve_front(pool, server=BOTH) as served:
+        call = Stub(served.channel, RIVA).Synthesize(spoken())
+        await until(lambda: pool.running)
+        call.cancel()
+        await served.idle()
+
+
+async def test_speech_that_breaks_off_may_be_asked_for_again_if_it_is_one_reply(serve_front, fake):
+    pool = fake(failures={"Hello.": (3, Unavailable("the engine was lost"))})
+    async with serve_front(pool, server=BOTH) as served:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await Stub(served.channel, GOOGLE).SynthesizeSpeech(asked())
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert caught.value.details() == "the engine was lost; no audio was sent, retry"
+        pool.failures.clear()
+        assert await code_of(Stub(served.channel, GOOGLE).SynthesizeSpeech(asked())) is grpc.StatusCode.OK
+        await until(lambda: not served.uploads.held)
+
+
+async def test_a_whole_text_that_the_end_of_the_server_cuts_off_has_sent_no_audio(serve_front, fake):
+    pool = fake(hold_after=3)
+    async with serve_front(pool, server={**BOTH, "drain_seconds": 0.01, "drain_delay_seconds": 0}) as served:
+        call = asyncio.ensure_future(code_of(Stub(served.channel, RIVA).Synthesize(spoken())))
+        await until(lambda: pool.steps == 3)
+        await served.rpc.drain()
+        assert await call is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_whole_text_that_nobody_reads_keeps_its_memory_in_the_budget(serve_front):
+    path = f"/{GOOGLE.full_name}/SynthesizeSpeech"
+    async with serve_front(server=BOTH) as served:
+        host, _, port = served.address.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        message = grpc_message(asked("A text of a few words.").SerializeToString())
+        writer.write(PREFACE + CLOSED + call(path) + frame(DATA, message, flags=END_STREAM, stream=1))
+        await until(lambda: served.uploads.held > 10_000 and not served.gate.streams)  # the text is spoken
+        writer.close()
+        await until(lambda: not served.uploads.held)
+
+
 async def test_the_quota_of_text_holds_for_contracts(serve_front):
     async with serve_front(server=BOTH, max_chars_per_minute_per_caller=10) as served:
         speak = Stub(served.channel, RIVA).Synthesize
-        asked = riva.SynthesizeSpeechRequest(text="Twelve chars", encoding=riva_audio_pb2.LINEAR_PCM)
-        assert await code_of(speak(asked)) is grpc.StatusCode.OK
-        assert await code_of(speak(asked)) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await code_of(speak(spoken("Twelve chars"))) is grpc.StatusCode.OK
+        assert await code_of(speak(spoken("Twelve chars"))) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 async def test_the_log_and_the_metrics_name_the_contract(serve_front, caplog):
@@ -140,12 +191,23 @@ async def test_the_log_and_the_metrics_name_the_contract(serve_front, caplog):
     with caplog.at_level("INFO"):
         async with serve_front(server=BOTH, metrics=metrics) as served:
             await Stub(served.channel, GOOGLE).SynthesizeSpeech(asked())
-            stream = Stub(served.channel, RIVA).SynthesizeOnline(iter([riva.SynthesizeSpeechRequest(text="Hello.")]))
+            stream = Stub(served.channel, RIVA).SynthesizeOnline(iter([spoken()]))
             assert [reply async for reply in stream]
     page = generate_latest(metrics.registry).decode()
     for method in ("google.SynthesizeSpeech", "riva.SynthesizeOnline"):
         assert f'voxcpm_rpcs_total{{code="OK",method="{method}"}} 1.0' in page
         assert f"method={method} code=OK" in caplog.text
+
+
+async def test_spans_have_the_service_of_the_contract(serve_front):
+    memory = InMemorySpanExporter()
+    services = {"google": GOOGLE.full_name}
+    tracing = Tracing(TracingSettings(endpoint="http://unused:1"), SERVICE, memory, services)
+    async with serve_front(server=BOTH, tracing=tracing) as served:
+        await Stub(served.channel, GOOGLE).SynthesizeSpeech(asked())
+    await tracing.close()
+    names = {span.name for span in memory.get_finished_spans()}
+    assert f"{GOOGLE.full_name}/SynthesizeSpeech" in names and "segment" in names
 
 
 async def test_bytes_that_are_no_message_are_an_error_of_the_caller(serve_front):

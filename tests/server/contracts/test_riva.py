@@ -85,15 +85,17 @@ async def test_options_and_recordings_become_those_of_a_stream(serve_front):
         options = {"seed": "7", "cfg_value": "3.5", "style": "softly", "inference_timesteps": "6"}
         await stub(served).Synthesize(request(custom_configuration=options))
         cloned = riva.ZeroShotData(audio_prompt=recording(), quality=20, encoding=audio.LINEAR_PCM)
-        await stub(served).Synthesize(request(zero_shot_data=cloned))
-        cloned.transcript = "The words of it. "
-        await stub(served).Synthesize(request(zero_shot_data=cloned))
-        styled, reference, prompt = served.pool.requests
+        await stub(served).Synthesize(request(zero_shot_data=cloned, voice_name="Magpie-ZeroShot.Female-1"))
+        for transcript in ("The words of it.", "说的话。"):
+            cloned.transcript = transcript
+            await stub(served).Synthesize(request(zero_shot_data=cloned))
+        styled, reference, prompt, chinese = served.pool.requests
     sampling = styled.sampling
     assert (sampling.seed, sampling.cfg_value, sampling.inference_timesteps) == (7, 3.5, 6)
     assert styled.text == f"(softly){TEXT}"
     assert reference.conditioning.reference is not None and reference.conditioning.prompt is None
-    assert prompt.conditioning.prompt is not None and prompt.conditioning.prompt.text == "The words of it. "
+    transcripts = [one.conditioning.prompt and one.conditioning.prompt.text for one in (prompt, chinese)]
+    assert transcripts == ["The words of it. ", "说的话。"]
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -109,7 +111,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "voice_name": {"voice_name": "Magpie-Multilingual.EN-US.Aria"},
     "zero_shot_data.quality": {"zero_shot_data": riva.ZeroShotData(audio_prompt=b"x", quality=41)},
     "zero_shot_data.audio_prompt": {"zero_shot_data": riva.ZeroShotData(audio_prompt=b"x")},
-    "zero_shot_data": {"zero_shot_data": riva.ZeroShotData(audio_prompt=b"x"), "voice_name": "anna"},
     "id.value": {"id": common.RequestId(value="x" * 129)},
     "text": {"text": "a" * 5001},
 }
@@ -125,6 +126,20 @@ async def test_what_the_models_cannot_do_is_refused_by_the_name_of_rivas_field(s
         other = await error_of(streamed(served, request("Hi."), request("You.", sample_rate_hz=16000)))
         assert field_of(other) == "sample_rate_hz" and "first message" in (other.details() or "")
         await served.idle()
+
+
+async def test_messages_of_a_stream_may_repeat_their_settings_and_not_change_them(serve_front):
+    cloned = riva.ZeroShotData(audio_prompt=recording(), quality=20)
+    same = {"custom_configuration": {"seed": "7"}, "zero_shot_data": cloned}
+    async with serve_front(server=ON) as served:
+        assert await streamed(served, request("One.", **same), request("Two.", **same))
+        for field, fields in (
+            ("custom_configuration", same | {"custom_configuration": {"seed": "8"}}),
+            ("zero_shot_data", same | {"zero_shot_data": riva.ZeroShotData(audio_prompt=b"x")}),
+            ("voice_name", same | {"voice_name": "anna"}),
+        ):
+            error = await error_of(streamed(served, request("One.", **same), request("Two.", **fields)))
+            assert (error.code(), field_of(error)) == (grpc.StatusCode.INVALID_ARGUMENT, field)
 
 
 async def test_models_and_voices_are_listed_with_names_that_requests_take(serve_front):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.contracts import options
 from voxcpm_server.contracts.errors import refused
@@ -61,6 +61,7 @@ def destination(dst: str, folder: Path | None) -> Path:
             "this server writes no files; set contracts.localai_folder to the folder of LocalAI's generated content, "
             "or ask LocalAI for a stream",
             field="dst",
+            reason=Reason.FILE_NOT_WRITTEN,
         )
     try:
         path = Path(dst)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from voxcpm_grpc.audio.wav import header
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, StartupError, VoxCPMError
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, Reason, StartupError, VoxCPMError
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.contracts.errors import in_words_of
 from voxcpm_server.contracts.localai import backend_pb2 as localai
@@ -99,7 +99,9 @@ def _write(path: Path, data: bytes) -> None:
         raise mapping.exists_error() from None
     except OSError:
         raise FailedPrecondition(
-            "the server cannot write dst; look at the rights and the space of its folder", field="dst"
+            "the server cannot write dst; look at the rights and the space of its folder",
+            field="dst",
+            reason=Reason.FILE_NOT_WRITTEN,
         ) from None
 
 

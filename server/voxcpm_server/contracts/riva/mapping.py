@@ -11,6 +11,7 @@ from voxcpm_server.contracts.errors import refused
 from voxcpm_server.contracts.riva import riva_audio_pb2 as audio
 from voxcpm_server.contracts.riva import riva_tts_pb2 as riva
 from voxcpm_server.rpc.models import Models
+from voxcpm_server.speech.spoken_words import is_unspaced
 
 ENCODINGS: Mapping[int, pb.AudioEncoding] = {
     audio.ENCODING_UNSPECIFIED: pb.AUDIO_ENCODING_PCM_S16LE,
@@ -63,12 +64,10 @@ def config(request: riva.SynthesizeSpeechRequest, models: Models) -> pb.Generate
         segmentation=pb.Segmentation(language=request.language_code),
     )
     found.model, voice = _voice(request.voice_name, [model.name for model in models])
-    if not request.HasField("zero_shot_data"):
-        found.conditioning.voice = voice
-    elif voice:
-        raise InvalidRequest("zero_shot_data replaces voice_name; drop one of them", field="zero_shot_data")
-    else:
+    if request.HasField("zero_shot_data"):  # clients send the voice of Riva's model beside it
         _set_zero_shot(found.conditioning, request.zero_shot_data)
+    else:
+        found.conditioning.voice = voice
     options.set_options(found.turn, request.custom_configuration, OPTIONS)
     return found
 
@@ -88,17 +87,13 @@ def check_same(first: riva.SynthesizeSpeechRequest, other: riva.SynthesizeSpeech
             )
 
 
-def full_voice_name(model: str, name: str) -> str:
-    return f"{model}.{name}"
-
-
 def _voice(name: str, models: list[str]) -> tuple[str, str]:
     """The model and the voice of a name, each empty for the default."""
     for model in sorted(models, key=len, reverse=True):
         if name == model:
             return model, ""
-        if name.startswith(full_voice_name(model, "")):
-            return model, name.removeprefix(full_voice_name(model, ""))
+        if name.startswith(f"{model}."):
+            return model, name.removeprefix(f"{model}.")
     return "", name
 
 
@@ -117,6 +112,12 @@ def _set_zero_shot(conditioning: pb.Conditioning, given: riva.ZeroShotData) -> N
         recording.format.sample_rate_hz = given.sample_rate_hz
     if given.transcript:
         conditioning.inline_prompt.audio.CopyFrom(recording)
-        conditioning.inline_prompt.transcript = given.transcript
+        conditioning.inline_prompt.transcript = _before_text(given.transcript)
     else:
         conditioning.inline_reference.audio.CopyFrom(recording)
+
+
+def _before_text(transcript: str) -> str:
+    """A transcript that the spoken text can follow: with a space at its end, in scripts that have them."""
+    last = transcript[-1]
+    return transcript if last.isspace() or is_unspaced(last) else f"{transcript} "
