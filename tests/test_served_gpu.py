@@ -9,7 +9,7 @@ from support.pools import patient
 from support.recorded_stats import RecordStats, recorded_stats
 
 from voxcpm_client import AsyncClient, Prompt
-from voxcpm_client.results import Latents
+from voxcpm_client.voices import Latents
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle

@@ -10,7 +10,7 @@ from support.pools import patient
 from support.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient, Prompt
-from voxcpm_client.results import Latents
+from voxcpm_client.voices import Latents
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 START_SECONDS, STOP_SECONDS = 400, 60
 
@@ -20,11 +20,13 @@ class Server:
     """A server that runs while the block runs. `targets` waits until it is ready.
 
     extra: more flags of `voxcpm-grpc serve`.
+    log: receives the lines of its log; None for those of this process
     """
 
-    def __init__(self, model: str, timesteps: int, extra: Sequence[str]) -> None:
+    def __init__(self, model: str, timesteps: int, extra: Sequence[str], log: IO[bytes] | None = None) -> None:
         self._flags = {"--model": model, "--engine.timesteps": str(timesteps)}
         self._extra = extra
+        self._log = log
         self._targets: list[str] = []
         self._too_slow = False
 
@@ -36,9 +38,8 @@ class Server:
             "--voices.url": self._voices.name,
         }
         words = [word for flag in flags.items() for word in flag]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "voxcpm_client", "serve", *words, *self._extra], stdout=subprocess.PIPE, text=True
-        )
+        command = [sys.executable, "-m", "voxcpm_client", "serve", *words, *self._extra]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True)
         self._watchdog = threading.Timer(START_SECONDS, self._give_up)
         self._watchdog.start()
         return self

@@ -84,6 +84,15 @@ PUBLIC = {node.name: node for node in CLASSES if node.name in {*voxcpm_client.__
 FIELDS = {(name, field): doc for name, node in PUBLIC.items() for field, doc, _ in fields(node)}
 
 
+def bases(node: ast.ClassDef) -> Iterator[ast.ClassDef]:
+    """The classes of the client whose methods a class has beside its own."""
+    names = {ast.unparse(base) for base in node.bases}
+    for one in CLASSES:
+        if one.name in names:
+            yield one
+            yield from bases(one)
+
+
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """The public functions and methods, and the constructors of the clients."""
     for tree in TREES:
@@ -91,7 +100,7 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
             if isinstance(node, ast.FunctionDef) and node.name in voxcpm_client.__all__:
                 yield node.name, node
     for name, node in PUBLIC.items():
-        for inner in node.body:
+        for inner in (inner for each in (node, *bases(node)) for inner in each.body):
             if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
                 client = name in ("Client", "AsyncClient") and inner.name == "__init__"
                 if client or not inner.name.startswith("_"):

@@ -373,6 +373,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "errors",
     ),
     "benchmarks.gateway": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
+    "benchmarks.restart": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
     "benchmarks.event_loop": ("benchmarks.measuring", "voxcpm_server.app", "v1", "audio", "settings"),
     "benchmarks": (
         "tools.make_checkpoint",

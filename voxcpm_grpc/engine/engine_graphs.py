@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,6 +30,50 @@ from voxcpm_grpc.models.base import SpeechModel
 T = TypeVar("T")
 
 
+class StepParts:
+    """The parts of a step on tensors that stay in place, for any slots whose indices are put there.
+
+    encoded: the patches that `encode` has encoded, at the audio rows of a prefill
+    """
+
+    def __init__(self, model: SpeechModel, slots: Slots, kv: PagedKV, prefill_tokens: int, staging: Staging) -> None:
+        """Prefills read the result of `EngineGraphs.padded` from the start of the memory of `staging`."""
+        self.scratch = len(slots.state.seed) - 1
+        self.slots = PaddedSlots(self.scratch, slots.device)
+        most_patches = patch_buckets(prefill_tokens)[-1]
+        self.history = torch.zeros(2, most_patches, dtype=torch.int64, device=slots.device)  # slots and patches
+        self.decoded = torch.cuda.Event(external=True)  # after the last audio, which `advance` waits for
+        self._model, self._state, self._kv, self._memory = model, slots.state, kv, staging.memory
+        self._longest = slots.state.block_table.shape[1] * kv.page_size
+        encoded = self.encode(1, adapted=False)
+        self.encoded = encoded.new_zeros(prefill_tokens, *encoded.shape[1:])
+
+    def sequences(self, tokens: int) -> int:
+        """The largest number of sequences in a prefill of so many rows."""
+        return min(tokens, self.scratch)
+
+    def generate(self, count: int, timesteps: int, *, adapted: bool) -> None:
+        self._model.generate_patch(self.slots.rows[:count], timesteps, self._state, adapted=adapted)
+
+    def decode(self, count: int) -> Tensor:
+        return self._model.decode_patch(self.slots.rows[:count], self._state).packed
+
+    def advance(self, count: int, *, adapted: bool) -> None:
+        rows = step_rows(self.slots.rows[:count], self._state, self._kv.page_size, self._longest)
+        self._model.advance(rows, self._state, self._kv, adapted=adapted, decoded=self.decoded)
+
+    def prefill(self, count: int, *, adapted: bool) -> None:
+        sequences = self.sequences(count)
+        flat = self._memory[: flat_size(count, sequences)]
+        rows = prefill_rows(flat, count, sequences, self._state, self._kv.page_size, self._longest, fresh=False)
+        self._model.prefill(rows, self.encoded[:count], self._state, self._kv, adapted=adapted)
+
+    def encode(self, count: int, *, adapted: bool) -> Tensor:
+        return self._model.encode_history(
+            self.history[0, :count], self.history[1, :count], self._state, adapted=adapted
+        )
+
+
 class EngineGraphs:
     """The captured parts of a step for each batch size (and count of timesteps), and prefills for each token count.
 
@@ -53,47 +97,16 @@ class EngineGraphs:
 
         With `some_later`, intermediate sizes are left to `capture_next`, and larger ones serve until then.
         """
-        self.slots = slots
-        self.scratch = len(slots.state.seed) - 1
-        state, device = slots.state, slots.device
-        longest = state.block_table.shape[1] * kv.page_size
-        self._padded = PaddedSlots(self.scratch, device)
-        slot = self._padded.rows
-        patches = patch_buckets(prefill_tokens)
-        self._history = torch.zeros(2, patches[-1], dtype=torch.int64, device=device)  # slots and patches to encode
-        tokens = token_buckets(prefill_tokens)
-
-        def generate(count: int, timesteps: int, *, adapted: bool) -> None:
-            model.generate_patch(slot[:count], timesteps, state, adapted=adapted)
-
-        def advance(count: int, *, adapted: bool) -> None:
-            rows = step_rows(slot[:count], state, kv.page_size, longest)
-            model.advance(rows, state, kv, adapted=adapted, decoded=self._decoded)
-
-        def prefill(count: int, *, adapted: bool) -> None:
-            sequences = self._sequences(count)
-            flat = staging.memory[: flat_size(count, sequences)]
-            rows = prefill_rows(flat, count, sequences, state, kv.page_size, longest, fresh=False)
-            model.prefill(rows, self.encoded[:count], state, kv, adapted=adapted)
-
-        def encode(count: int, *, adapted: bool) -> Tensor:
-            return model.encode_history(self._history[0, :count], self._history[1, :count], state, adapted=adapted)
-
-        encoded = encode(1, adapted=False)
-        self.encoded = encoded.new_zeros(prefill_tokens, *encoded.shape[1:])  # at the audio rows of a prefill
-        steps, audio = GraphPool(Priority.STEP, device), GraphPool(Priority.AUDIO, device)
-        sizes, advanced = batch_buckets(self.scratch), advance_buckets(self.scratch)
+        self._parts = parts = StepParts(model, slots, kv, prefill_tokens, staging)
+        self.encoded = parts.encoded
+        tokens, patches = token_buckets(prefill_tokens), patch_buckets(prefill_tokens)
+        sizes, advanced = batch_buckets(parts.scratch), advance_buckets(parts.scratch)
+        later = intermediate if some_later else _none
         kinds = (False, True) if model.places else (False,)
-
-        def later(sizes: list[int]) -> set[int]:
-            return intermediate(sizes) if some_later else set()
-
-        def now(sizes: list[int]) -> int:
-            return len(sizes) - len(later(sizes))
-
-        per_kind = now(tokens) + now(patches) + len(model.timesteps) * now(sizes) + now(advanced)
-        graphs = len(kinds) * per_kind + now(sizes)
-        captured = progress.counting("CUDA graphs are being captured", graphs)
+        by_kind = [tokens, patches, advanced, *(sizes for _ in model.timesteps)] * len(kinds)
+        count = sum(len(each) - len(later(each)) for each in (*by_kind, sizes))
+        captured = progress.counting("CUDA graphs are being captured", count)
+        steps, audio = GraphPool(Priority.STEP, slots.device), GraphPool(Priority.AUDIO, slots.device)
 
         def capture(call: Callable[..., T], sizes: list[int], **options: int) -> dict[bool, StepGraph[T]]:
             return {
@@ -101,21 +114,17 @@ class EngineGraphs:
                 for kind in kinds
             }
 
-        self._prefill = capture(prefill, tokens)
-        self._encode = capture(encode, patches)
-        self._generate = {n: capture(generate, sizes, timesteps=n) for n in model.timesteps}
-        self._decode = StepGraph(
-            lambda count: model.decode_patch(slot[:count], state).packed, sizes, audio, captured, later(sizes)
-        )
+        self._prefill = capture(parts.prefill, tokens)
+        self._encode = capture(parts.encode, patches)
+        self._generate = {n: capture(parts.generate, sizes, timesteps=n) for n in model.timesteps}
+        self._decode = StepGraph(parts.decode, sizes, audio, captured, later(sizes))
         self._audio_stream = audio.stream
-        # After the last audio. Captured kernels wait for its last record before the replay.
-        self._decoded = torch.cuda.Event(external=True)
-        self._decoded.record(audio.stream)
-        self._advance = capture(advance, advanced)
+        parts.decoded.record(audio.stream)  # captured kernels wait for its last record before the replay
+        self._advance = capture(parts.advance, advanced)
         self.generated = torch.cuda.Event()  # after the last patches
         # `_rows` and `padded` give the sizes of language models without adapters. These come last: what has such a size
         # then has a graph of it or of a smaller one in all other calls, and of the same one with adapters.
-        generating = [graph for by_kind in self._generate.values() for graph in by_kind.values()]
+        generating = [graph for graphs in self._generate.values() for graph in graphs.values()]
         self._in_order: list[StepGraph[Any]] = [*generating, self._decode]
         for calls in (self._advance, self._prefill, self._encode):
             self._in_order += [calls[kind] for kind in reversed(kinds)]
@@ -130,21 +139,18 @@ class EngineGraphs:
         """Capture a graph that was left for later."""
         next(graph for graph in self._in_order if not graph.complete).capture_next()
 
-    def _sequences(self, tokens: int) -> int:
-        """The largest number of sequences in a prefill of so many rows."""
-        return min(tokens, self.scratch)
-
     def encode(self, slot: Tensor, patch: Tensor, *, adapted: bool) -> Tensor:
         """`SpeechModel.encode_history` of at most MAX_PATCHES patches."""
         count = len(slot)
-        self._history[0, :count].copy_(slot)  # what follows are patches of an earlier call, whose results are not used
-        self._history[1, :count].copy_(patch)
+        slots, patches = self._parts.history  # behind `count` are those of an earlier call; their results are not used
+        slots[:count].copy_(slot)
+        patches[:count].copy_(patch)
         return self._encode[adapted].replay(count)[:count].clone()
 
     def padded(self, packed: PackedChunks) -> np.ndarray:
         """The rows of a prefill, with padding rows up to a captured size."""
         count = self._prefill[False].bucket(len(packed))
-        return packed.padded(count, self._sequences(count), self.scratch)
+        return packed.padded(count, self._parts.sequences(count), self._parts.scratch)
 
     def prefill(self, count: int, *, adapted: bool) -> None:
         """Prefill `count` rows, whose encoded patches are in `encoded` at audio rows."""
@@ -162,20 +168,25 @@ class EngineGraphs:
         """Generate and decode a patch of these slots."""
         self.wait_for_audio()
         count = len(slots)
-        self._padded.put(slots, self._rows(count))
+        self._parts.slots.put(slots, self._rows(count))
         self._generate[timesteps][adapted].replay(count)
         self.generated = torch.cuda.Event()
         self.generated.record()
         self._audio_stream.wait_event(self.generated)
         with torch.cuda.stream(self._audio_stream):
             frames = self._decode.replay(count)
-            self._decoded.record()
+            self._parts.decoded.record()
             return HostCopy(frames[:count])
 
     def advance(self, slots: np.ndarray, *, adapted: bool) -> None:
         """Run the language models on the patches that these slots have just generated."""
         size = self._rows(len(slots))
-        if not self._padded.holds(slots, size):
+        if not self._parts.slots.holds(slots, size):
             self.wait_for_audio()  # it may still read other slots there
-            self._padded.put(slots, size)
+            self._parts.slots.put(slots, size)
         self._advance[adapted].replay(size)
+
+
+def _none(_: Sequence[int]) -> set[int]:
+    """The sizes that are left for later: none."""
+    return set()

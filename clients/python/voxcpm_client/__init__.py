@@ -38,13 +38,10 @@ from voxcpm_client.results import (
     Flushed,
     Header,
     Interrupted,
-    Latents,
     SegmentEvent,
     Speech,
     SpeechWarning,
     Summary,
-    Voice,
-    VoiceName,
 )
 from voxcpm_client.security import tls_credentials
 from voxcpm_client.server_stats import ServerStats
@@ -52,6 +49,7 @@ from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.sync import Client
 from voxcpm_client.sync_stream import Session, Stream
 from voxcpm_client.text import Pause
+from voxcpm_client.voices import Latents, Voice, VoiceName
 from voxcpm_grpc import __version__
 from voxcpm_grpc.audio import AudioFormat, Encoding
 

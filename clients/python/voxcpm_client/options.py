@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from voxcpm_client.recordings import Recording
-from voxcpm_client.results import Latents
+from voxcpm_client.voices import Latents
 from voxcpm_grpc.audio import AudioFormat
 
 SegmentationMode = Literal["sentence", "manual"]

@@ -24,7 +24,7 @@ from voxcpm_client.options import (
     TurnOptions,
 )
 from voxcpm_client.recordings import Recording, read
-from voxcpm_client.results import Latents
+from voxcpm_client.voices import Latents
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.v1 import tts_pb2 as pb
 

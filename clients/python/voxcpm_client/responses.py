@@ -11,7 +11,7 @@ import numpy as np
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from voxcpm_client import results
+from voxcpm_client import results, voices
 from voxcpm_client.encodings import BY_NUMBER, PCM
 from voxcpm_client.model_info import Limits, ModelInfo, ServedModel
 from voxcpm_grpc.audio import Encoding
@@ -135,8 +135,8 @@ def voice(
     preview: results.Speech | None = None,
     auditions: tuple[results.Speech, ...] = (),
     warnings: tuple[results.SpeechWarning, ...] = (),
-) -> results.Voice:
-    return results.Voice(
+) -> voices.Voice:
+    return voices.Voice(
         id=message.id,
         kind=_name(pb.VoiceKind, message.kind),
         name=message.display_name,
@@ -161,15 +161,15 @@ def voice(
     )
 
 
-def _names(message: pb.VoiceHandle) -> tuple[results.VoiceName, ...]:
+def _names(message: pb.VoiceHandle) -> tuple[voices.VoiceName, ...]:
     if not message.names and message.display_name:  # an older server
-        return (results.VoiceName(message.display_name, dict(message.labels)),)
-    return tuple(results.VoiceName(one.display_name, dict(one.labels)) for one in message.names)
+        return (voices.VoiceName(message.display_name, dict(message.labels)),)
+    return tuple(voices.VoiceName(one.display_name, dict(one.labels)) for one in message.names)
 
 
-def latents(message: pb.EncodeLatentsResponse, request_id: str) -> results.Latents:
+def latents(message: pb.EncodeLatentsResponse, request_id: str) -> voices.Latents:
     inner = message.latents
-    return results.Latents(
+    return voices.Latents(
         data=np.frombuffer(inner.data, "<f4").reshape(-1, inner.feat_dim),
         model_fingerprint=inner.model_fingerprint,
         seconds=_seconds(message.audio_duration),

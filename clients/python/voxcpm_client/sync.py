@@ -16,11 +16,12 @@ from voxcpm_client.client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_
 from voxcpm_client.model_info import ModelInfo, ServedModel
 from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
 from voxcpm_client.recordings import Recording
-from voxcpm_client.results import Latents, Speech, Voice
+from voxcpm_client.results import Speech
 from voxcpm_client.server_stats import ServerStats
 from voxcpm_client.sync_loop import ClientLoop
 from voxcpm_client.sync_stream import Session, Stream
 from voxcpm_client.text import Text
+from voxcpm_client.voices import Latents, Voice
 from voxcpm_grpc.audio import AudioFormat
 
 

@@ -18,9 +18,10 @@ from voxcpm_client.encodings import ENCODINGS
 from voxcpm_client.errors import InvalidArgument, SpeechError
 from voxcpm_client.options import Audition, SpeechOptions, TurnOptions, VoiceOptions
 from voxcpm_client.requests import duration, turn_config
-from voxcpm_client.results import Chunk, Header, SpeechWarning, Voice
+from voxcpm_client.results import Chunk, Header, SpeechWarning
 from voxcpm_client.retry import Attempts
 from voxcpm_client.status import CallStatus
+from voxcpm_client.voices import Voice
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 PART_BYTES = 64 << 10

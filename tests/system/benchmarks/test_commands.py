@@ -123,6 +123,21 @@ def test_soak(tmp_path):
     assert set(table["calls"]) == {"speak", "break_off", "interrupt", "upload", "leave_an_upload"}, "no call failed"
 
 
+def test_restart(tmp_path):
+    words = ("--model", "tiny", "--device", "cpu", "--timesteps", "4", "--kills", "2", "--pause", "0")
+    command = [sys.executable, "-m", "benchmarks.restart", *words, "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "restart-here.json").read_text())["rows"]
+    kills = [(row["standby"], row["kill"], row["took_standby"]) for row in rows]
+    assert kills == [("on", 1, True), ("on", 2, True), ("off", 1, False), ("off", 2, False)]
+    for row in rows:
+        assert row["ready_s"] > 0.25, "the pause before the first restart"
+        assert row["first_audio_s"] > row["usual_audio_s"] > 0 and row["refused"] == 0
+    page = (tmp_path / "restart-here.md").read_text()
+    assert all(f"| {row['standby']}, kill {row['kill']} | {row['ready_s']:.2f} |" in page for row in rows)
+
+
 def test_gateway(tmp_path):
     shape = ("--model", str(TINY), "--timesteps", "4", "--users", "1,3", "--rounds", "2", "--clients", "1")
     command = [sys.executable, "-m", "benchmarks.gateway", *shape, "--max-steps", "2", "--out", str(tmp_path)]
