@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   auto* output = config.mutable_config()->mutable_output();  // fills the buffers of the connection in a few seconds
   output->set_encoding(voxcpm_grpc::v1::AUDIO_ENCODING_PCM_F32LE);
   output->set_sample_rate_hz(192000);
+  config.mutable_config()->mutable_turn()->mutable_sampling()->set_inference_timesteps(4);
   request.set_text(argv[3]);
   for (int n = std::stoi(argv[2]); n > 0; --n) {
     contexts.push_back(std::make_unique<grpc::ClientContext>());
