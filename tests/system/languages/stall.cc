@@ -15,7 +15,9 @@ using voxcpm_grpc::v1::VoxCPMService;
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
-  auto channel = grpc::CreateChannel(argv[1], grpc::InsecureChannelCredentials());
+  grpc::ChannelArguments options;
+  options.SetInt("grpc.http2.bdp_probe", 0);  // else the window grows, and the engine fills it for minutes
+  auto channel = grpc::CreateCustomChannel(argv[1], grpc::InsecureChannelCredentials(), options);
   auto stub = VoxCPMService::NewStub(channel);
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::unique_ptr<grpc::ClientReaderWriter<GenerateRequest, AudioChunk>>> streams;

@@ -22,7 +22,7 @@ def test_cpp_streams_that_are_not_read_leave_the_others_their_slots(call, build,
     """More streams than the engine has slots, with the default pacing."""
     program = build("cpp").with_source(Path(__file__).with_name("stall.cc"), "stall")
     limits = ("--limits.max-lead-seconds", "2", "--limits.max-queue-seconds", f"{HANG_SECONDS:g}")
-    with serving(tmp_path, *limits, model="demo") as server, Client(server.address) as client:
+    with serving(tmp_path, *limits, model="demo") as server, Client(server.address, timeout=None) as client:
 
         def speak() -> np.ndarray:
             speech = client.say(call.text, voice=call.voice, seed=SEED, max_queue_time=HANG_SECONDS)
