@@ -269,6 +269,7 @@ SUITES = (
         "downloads",
         "models from a small hub that breaks off, refuses, and lists what does not fit",
         5,
+        load=Load.WAITS,  # huggingface_hub tries again, with pauses
         judges=(
             "voxcpm_grpc/hub",
             "server/voxcpm_server/download.py",
