@@ -140,10 +140,10 @@ SUITES = (
     *(
         Suite(
             f"conformance-{model}",
-            f"the core of the conformance tests with the tiny model {model}",
+            f"order and cancellation, of the conformance tests, with the tiny model {model}",
             8,
             (
-                *(f"tests/conformance/test_{file}.py" for file in ("error_table", "order", "cancellation")),
+                *(f"tests/conformance/test_{file}.py" for file in ("order", "cancellation")),
                 *("-m=not references", f"--model=tests/checkpoints/tiny-{model}"),
             ),
             judges=(*ENGINE, "voxcpm_grpc/checkpoint.py", "server/voxcpm_server/wire/"),
@@ -276,6 +276,7 @@ SUITES = (
         "downloads",
         "models from a small hub that breaks off, refuses, and lists what does not fit",
         5,
+        load=Load.WAITS,  # huggingface_hub tries again, with pauses
         judges=(
             "voxcpm_grpc/hub",
             "server/voxcpm_server/download.py",

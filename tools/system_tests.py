@@ -85,7 +85,7 @@ def install(environment: Environment) -> None:
     call("venv", sys.executable, "-m", "venv", "--without-pip", folder)
     below = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"  # its .pth files count, too
     (next((folder / "lib").glob("python*/site-packages")) / "below.pth").write_text(below, "utf-8")
-    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q")
+    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-compile")
     if environment.requirements:
         call("pip", *pip, *environment.requirements)
     if environment.pypi_alone:
@@ -304,6 +304,7 @@ def main() -> int:
     waiting, computing = (
         deque(suite for suite in suites if suite.load is load) for load in (Load.WAITS, Load.COMPUTES)
     )
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # suites start many processes, which share what they compile
     results: dict[str, Counts | list[str]] = {}
     lanes = [taken(waiting, computing), *(taken(computing, waiting) for _ in range(os.cpu_count() or 1))]
     with ThreadPoolExecutor(len(lanes)) as threads:

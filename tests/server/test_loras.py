@@ -6,13 +6,10 @@ from typing import Any
 
 import grpc
 import pytest
-from support import goldens
-from support.servers import serving
 from support.waiting import until
 
 from voxcpm_grpc.request import Adapter, content_of
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_grpc.v1 import tts_pb2_grpc
 
 ANNA, BERT = pb.TurnConfig(lora="anna"), pb.TurnConfig(lora="bert")
 END = pb.Flush(end_turn=True)
@@ -172,22 +169,3 @@ async def test_a_turn_with_an_adapter_that_was_registered_anew_speaks_with_the_n
     found = [(text.strip(), *rest) for text, *rest in spoken(served)]
     assert found == [("One.", "anna1", None), ("Two.", "anna1", "One."), ("Three.", "anna2", None)]
     stream.call.cancel()
-
-
-def audio(stub, lora: str) -> bytes:
-    sampling = pb.Sampling(seed=3, inference_timesteps=4, min_steps=5, max_steps=6)
-    config = pb.GenerateConfig(turn=pb.TurnConfig(sampling=sampling, lora=lora))
-    return b"".join(
-        r.audio for r in stub.Generate(iter([pb.GenerateRequest(config=config), pb.GenerateRequest(text="Hi.")]))
-    )
-
-
-def test_a_server_speaks_with_the_adapters_of_its_settings(tmp_path):
-    """Two engine processes, which both read the adapters."""
-    flags = ["--lora", f"anna={goldens.GOLDENS / 'lora_attention' / 'adapter'}", "--devices", "cpu:2"]
-    with serving(tmp_path, *flags) as server, grpc.insecure_channel(server.address) as channel:
-        stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
-        assert stub.GetModelInfo(pb.GetModelInfoRequest()).loras == ["anna"]
-        alone, adapted = audio(stub, ""), audio(stub, "anna")
-        assert len(alone) == len(adapted) and alone != adapted
-        assert (audio(stub, ""), audio(stub, "anna")) == (alone, adapted)

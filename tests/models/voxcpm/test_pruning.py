@@ -99,7 +99,7 @@ def test_patches_equal_those_of_all_rows(tiny, streams, cfg):
     torch.testing.assert_close(tiny.flow(*given, TIMESTEPS).double(), whole, atol=1e-5, rtol=0)
 
 
-@every_batch
+@pytest.mark.parametrize("streams", [1, 3, pytest.param(8, marks=pytest.mark.thorough)])
 @every_guidance
 def test_patches_of_the_kernels_equal_those_of_all_rows(interpreter, load, tiny, streams, cfg):
     given = inputs(tiny, streams, cfg)

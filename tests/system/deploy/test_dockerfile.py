@@ -64,7 +64,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         check=True,
     )
     (folder / "requirements.txt").write_text(listed.stdout, "utf-8")
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-compile"]
     subprocess.run([*pip, "--only-binary", ":all:", "-r", folder / "requirements.txt"], check=True)
     for project in (deployment.ROOT, deployment.ROOT / "voxcpm_grpc/demo"):
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]

@@ -87,6 +87,7 @@ def test_fronts_share_the_port_of_http(tmp_path):
             assert reply.status_code == 200, reply.text
         assert server.calls("Generate") == 6
         counted = 'voxcpm_gateway_requests_total{route="/v1/audio/speech",status="200"}'
+        wait_until(lambda: scraped(f"http://{address}/metrics")[counted] == 6)  # a call counts after its reply
         for _ in range(6):
             assert scraped(f"http://{address}/metrics")[counted] == 6, "each gateway counts for all"
         fronts = psutil.Process(server.process.pid).children()

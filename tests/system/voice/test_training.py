@@ -171,6 +171,14 @@ def train(speech: Path, out: Path, *flags: str) -> dict[str, Any]:
     return load_file(out / "audiovae.safetensors")
 
 
+@pytest.fixture(scope="module")
+def alone(speech: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a codec whose encoder was trained alone."""
+    folder = tmp_path_factory.mktemp("alone")
+    train(speech, folder, "--alone", "1")
+    return folder
+
+
 def test_a_codec_is_trained_and_then_its_decoder_alone(speech: Path, tmp_path: Path) -> None:
     """The official codec reads the files; latents have unit deviation, and do not change in the second training."""
     config, audio = codec_config(toy=True), torch.from_numpy(Speech(speech)[1].samples / 32768).float()[None, None]
@@ -221,9 +229,8 @@ def test_components_without_variance_are_not_scaled_up() -> None:
     assert float(deviation[1:].max()) < 0.01 and bool(loss.get_buffer("basis").isfinite().all())
 
 
-def test_the_component_loss_applies_only_to_a_trained_encoder(speech: Path, tmp_path: Path) -> None:
-    train(speech, tmp_path, "--alone", "1")
-    config, start = start_of(tmp_path)
+def test_the_component_loss_applies_only_to_a_trained_encoder(speech: Path, alone: Path) -> None:
+    config, start = start_of(alone)
     cpu = torch.device("cpu")
     for given, applies in ((None, True), (start, False)):
         trainer = Trainer(config, Crops(Speech(speech), 2, RATE, cpu, 1), cpu, start=given, peak=1e-3, alone=1.0)
@@ -241,9 +248,11 @@ def test_a_continued_run_keeps_its_components(speech: Path, tmp_path: Path) -> N
     assert torch.equal(first.components.get_buffer("basis"), second.components.get_buffer("basis"))
 
 
-def test_an_encoder_that_is_trained_further_keeps_the_deviation_of_its_latents(speech: Path, tmp_path: Path) -> None:
-    first = train(speech, tmp_path / "first", "--alone", "1")
-    later = train(speech, tmp_path / "later", "--alone", "1", "--start", str(tmp_path / "first"), "--whole")
+def test_an_encoder_that_is_trained_further_keeps_the_deviation_of_its_latents(
+    speech: Path, alone: Path, tmp_path: Path
+) -> None:
+    first = load_file(alone / "audiovae.safetensors")
+    later = train(speech, tmp_path, "--alone", "1", "--start", str(alone), "--whole")
     assert any(not torch.equal(first[name], later[name]) for name in first if name.startswith("encoder."))
     tones = [torch.from_numpy(utterance.samples / 32768).float() for utterance in Speech(speech)]
     latents = official_codec(codec_config(toy=True), later).encode(torch.stack(tones)[:, None], RATE)

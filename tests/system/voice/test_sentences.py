@@ -11,7 +11,7 @@ from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write
 from tools.voice.speak import FRAME, LEVEL, MARGIN, PEAK, jobs, level, read_texts, trim
 from tools.voice.voices import VOICES, find
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HELD_OUT = read_texts(text.HELD_OUT)
 
 

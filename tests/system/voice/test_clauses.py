@@ -20,7 +20,7 @@ from voxcpm_server.speech.segmenter import Segmenter
 from voxcpm_server.wire.inputs import FirstSegment, Segmentation
 from voxcpm_server.wire.outputs import CutReason
 
-SPEECH = Path(__file__).parent / "speech"
+SPEECH = Path(__file__).parents[2] / "tools/speech"
 TEXT = "The train arrived, ten minutes late."
 OTHER = "Late, the train arrived."
 SENTENCES = clauses.SENTENCES.read_text(encoding="utf-8").splitlines()

@@ -15,7 +15,9 @@ using voxcpm_grpc::v1::VoxCPMService;
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
-  auto channel = grpc::CreateChannel(argv[1], grpc::InsecureChannelCredentials());
+  grpc::ChannelArguments options;
+  options.SetInt("grpc.http2.bdp_probe", 0);  // else the window grows, and the engine fills it for minutes
+  auto channel = grpc::CreateCustomChannel(argv[1], grpc::InsecureChannelCredentials(), options);
   auto stub = VoxCPMService::NewStub(channel);
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::unique_ptr<grpc::ClientReaderWriter<GenerateRequest, AudioChunk>>> streams;
@@ -23,6 +25,7 @@ int main(int argc, char** argv) {
   auto* output = config.mutable_config()->mutable_output();  // fills the buffers of the connection in a few seconds
   output->set_encoding(voxcpm_grpc::v1::AUDIO_ENCODING_PCM_F32LE);
   output->set_sample_rate_hz(192000);
+  config.mutable_config()->mutable_turn()->mutable_sampling()->set_inference_timesteps(4);
   request.set_text(argv[3]);
   for (int n = std::stoi(argv[2]); n > 0; --n) {
     contexts.push_back(std::make_unique<grpc::ClientContext>());
