@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from tools.voice import tokens
 
-LIMIT = 30_000_000  # bytes of all files
+LIMIT = 60_000_000  # bytes of all files
 
 
 def export(codec: Path, model: Path, out: Path) -> int:
