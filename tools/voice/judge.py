@@ -39,7 +39,8 @@ def heard(samples: np.ndarray, rate: int) -> np.ndarray:
     """The samples at RATE. rate: of the samples given."""
     import soxr  # not part of every installation
 
-    return samples if rate == RATE else soxr.resample(samples, rate, RATE)
+    plain = np.asarray(samples)  # of a memory-mapped array, soxr would return floats
+    return plain if rate == RATE else soxr.resample(plain, rate, RATE)
 
 
 def word_errors(text: str, transcript: str) -> Errors:

@@ -38,7 +38,7 @@ class Sizes:
     @classmethod
     def released(cls) -> "Sizes":
         """Those of the released model."""
-        config = json.loads((_folder("kokoro_onnx") / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((package_folder("kokoro_onnx") / "config.json").read_text(encoding="utf-8"))
         return cls(config, config["vocab"])
 
     def tokens(self, phonemes: str) -> list[int]:
@@ -49,7 +49,8 @@ class Sizes:
         return [0, *found, 0]
 
 
-def _folder(package: str) -> Path:
+def package_folder(package: str) -> Path:
+    """The folder of an installed package, which is not imported."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         name = package.replace("_", "-")
@@ -59,7 +60,7 @@ def _folder(package: str) -> Path:
 
 def released_weights() -> dict[str, Tensor]:
     """The weights in the installed packages."""
-    return read_onnx(b"".join((_folder(part) / "part.bin").read_bytes() for part in PARTS))
+    return read_onnx(b"".join((package_folder(part) / "part.bin").read_bytes() for part in PARTS))
 
 
 def read_style(path: Path) -> Tensor:
@@ -178,7 +179,7 @@ class Teacher:
         source = {"upsample_rates": [10, 6], "upsample_kernel_sizes": [20, 12], "upsample_initial_channel": 512}
         bert = {"hidden_size": 24, "num_attention_heads": 2, "intermediate_size": 32, "num_hidden_layers": 1}
         networks = {
-            "hidden_dim": 512, "style_dim": STYLE, "n_token": 178, "n_layer": 1, "max_dur": 6, "n_mels": 80,
+            "hidden_dim": 512, "style_dim": STYLE, "n_token": 178, "n_layer": 1, "max_dur": 4, "n_mels": 80,
             "text_encoder_kernel_size": 5, "plbert": bert | {"max_position_embeddings": LONGEST + 2},
             "istftnet": kernels | source | {"gen_istft_n_fft": 20, "gen_istft_hop_size": 5},
         }  # fmt: skip

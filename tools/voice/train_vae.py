@@ -42,7 +42,6 @@ DECAY = 0.01  # of weights, per unit of learning rate
 CONFIG = "codec.json"  # the file that a run writes last
 WEIGHTS = "audiovae.safetensors"
 SAVE_EVERY = 240.0  # seconds
-BRIEF = ("steps", "codec", "mean", "discriminators", "components")
 
 
 class Trainer:
@@ -177,8 +176,9 @@ class Trainer:
 
     def brief(self) -> dict[str, Any]:
         """The state without the optimizers, in half precision. They start again when a run continues from it."""
-        parts = {name: part for name, part in self.state().items() if name in BRIEF}
-        return {name: halved(part) if isinstance(part, dict) else part for name, part in parts.items()}
+        state = self.state()
+        whole = {name: state[name] for name in ("steps", "components")}
+        return whole | {name: halved(state[name]) for name in ("codec", "mean", "discriminators")}
 
     def load(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
