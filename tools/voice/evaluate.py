@@ -255,7 +255,9 @@ def main() -> int:
     parser.add_argument("recordings", type=Path, help="folder for the recordings of the server")
     servers.add_flags(parser)
     parser.add_argument(
-        "--modes", default="codec,described,reference,prompt", help=f"modes, separated by commas, of {','.join((CODEC, *MODES))}"
+        "--modes",
+        default="codec,described,reference,prompt",
+        help=f"modes, separated by commas, of {','.join((CODEC, *MODES))}",
     )
     parser.add_argument("--cfg-value", type=float, help="strength of the guidance; default: the server's")
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")

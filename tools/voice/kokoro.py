@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tools.voice import official
@@ -47,6 +46,15 @@ class Sizes:
         if not 0 < len(found) <= LONGEST:
             raise ValueError(f"{phonemes[:60]!r} has {len(found)} known phonemes; a sentence has 1 to {LONGEST}")
         return [0, *found, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence to speak."""
+
+    style: str  # name of a voice
+    phonemes: str
+    speed: float = 1.0  # of the pace that the model predicts
 
 
 def package_folder(package: str) -> Path:
@@ -103,7 +111,7 @@ class Span:
         self.lengths, self.width = lengths, int(lengths.max())
 
     def mask(self, x: Tensor) -> Tensor:
-        """1 within the rows of x and 0 in their padding. x: [batch, channels, a multiple of the frames, or one more]."""
+        """1 within the rows of x, 0 in their padding. x: [batch, channels, a multiple of the frames, or one more]."""
         scale, extra = divmod(x.shape[-1], self.width)
         ends = self.lengths.to(x.device) * scale + extra
         return (torch.arange(x.shape[-1], device=x.device) < ends[:, None])[:, None].to(x.dtype)
@@ -188,14 +196,15 @@ class Teacher:
         return cls(Sizes(networks, phonemes), None, styles, device)
 
     @torch.inference_mode()
-    def prosody(self, sentences: Sequence[tuple[str, str]]) -> Prosody:
-        """The timing of sentences, each a voice and phonemes. Raises ValueError for one without known phonemes."""
-        rows = [self.sizes.tokens(phonemes) for _, phonemes in sentences]
+    def prosody(self, sentences: Sequence[Sentence]) -> Prosody:
+        """The timing of sentences. Raises ValueError for one without known phonemes, or with too many."""
+        rows = [self.sizes.tokens(one.phonemes) for one in sentences]
         lengths = torch.tensor([len(row) for row in rows])
         ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
         for i, row in enumerate(rows):
             ids[i, : len(row)] = torch.tensor(row)
-        style = torch.stack([self.styles[voice][len(row) - 3] for (voice, _), row in zip(sentences, rows, strict=True)])
+        style = torch.stack([self.styles[one.style][len(row) - 3] for one, row in zip(sentences, rows, strict=True)])
+        speed = torch.tensor([one.speed for one in sentences], device=self.device)
         ids, style = ids.to(self.device), style.to(self.device)
         padding = torch.arange(ids.shape[1], device=self.device) >= lengths.to(self.device)[:, None]
         net, manner = self.networks, style[:, STYLE:]
@@ -203,7 +212,7 @@ class Teacher:
         hidden = net.bert_encoder(net.bert(ids, attention_mask=(~padding).int())).transpose(1, 2)
         prosodic = net.predictor.text_encoder(hidden, manner, lengths, padding)
         frames = torch.sigmoid(net.predictor.duration_proj(net.predictor.lstm(prosodic)[0])).sum(-1)
-        durations = frames.round().clamp(min=1).long().masked_fill(padding, 0)
+        durations = (frames / speed[:, None]).round().clamp(min=1).long().masked_fill(padding, 0)
         return Prosody(durations, prosodic, net.text_encoder(ids, lengths, padding), style)
 
     @torch.inference_mode()
@@ -226,8 +235,8 @@ class Teacher:
         audio = self.networks.decoder(textual, pitch, loudness, given.style[:, :STYLE])[:, 0]
         return [row[: int(length) * FRAME] for row, length in zip(audio, self.span.lengths.tolist(), strict=True)]
 
-    def speak(self, sentences: Sequence[tuple[str, str]]) -> list[Tensor]:
-        """The samples of sentences, each a voice and phonemes, on the CPU."""
+    def speak(self, sentences: Sequence[Sentence]) -> list[Tensor]:
+        """The samples of sentences, on the CPU."""
         found = self.prosody(sentences)
         sounds: list[Tensor] = [torch.empty(0)] * len(sentences)
         for rows in batches(found.durations.sum(1).tolist(), TOGETHER):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+
 def module_name(node: str) -> str:
     """The module of a node by its name."""
     parts: list[str] = []

@@ -1,7 +1,7 @@
 """Predicted naturalness of a recording: the P.808 score of DNSMOS, from 1 to 5.
 
-The network is a file in the package speechmos (Microsoft, MIT). Needs onnxruntime and `pip install --no-deps speechmos`,
-whose own module would need librosa. Recordings are int16 mono samples at 16 kHz.
+The network is a file in the package speechmos (Microsoft, MIT), whose own module would need librosa. Needs onnxruntime,
+and speechmos (`pip install --no-deps`). Recordings are int16 mono samples at 16 kHz.
 """
 
 import importlib.util

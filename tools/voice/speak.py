@@ -19,13 +19,19 @@ import torch
 from torch import Tensor
 
 from tools.voice.dataset import RATE, Plan, Utterance, is_complete, write_plan, write_shard
-from tools.voice.kokoro import Teacher
+from tools.voice.kokoro import Sentence, Teacher
 from tools.voice.phonemes import Line, read
 from tools.voice.trimming import PEAK, level, trim
 from tools.voice.voices import VOICES, find
 
 SHARD = 250  # utterances
 AHEAD = 4  # shards that wait to be written
+
+
+def sentence(line: Line) -> Sentence:
+    """A line as the teacher's input."""
+    voice = find(line.voice)
+    return Sentence(voice.kokoro, line.phonemes, voice.speed)
 
 
 def finished(sound: Tensor) -> np.ndarray:
@@ -36,14 +42,14 @@ def finished(sound: Tensor) -> np.ndarray:
 
 def write(folder: Path, shard: int, lines: Sequence[Line], sounds: Sequence[Tensor]) -> float:
     """Write a shard, and return its seconds of speech."""
-    made = [
-        Utterance(line.voice, line.text, finished(sound)) for line, sound in zip(lines, sounds, strict=True)
-    ]
+    made = [Utterance(line.voice, line.text, finished(sound)) for line, sound in zip(lines, sounds, strict=True)]
     write_shard(folder, shard, made)
     return sum(len(one.samples) for one in made) / RATE
 
 
-def speak_all(teacher: Teacher, lines: Sequence[Line], out: Path, *, seed: int, share: tuple[int, int] = (1, 1)) -> None:
+def speak_all(
+    teacher: Teacher, lines: Sequence[Line], out: Path, *, seed: int, share: tuple[int, int] = (1, 1)
+) -> None:
     """Write the shards that `out` does not hold yet. Raises ValueError if it was started with other lines.
 
     share: part k of n of the shards, counted from 1
@@ -57,7 +63,7 @@ def speak_all(teacher: Teacher, lines: Sequence[Line], out: Path, *, seed: int, 
         for done, number in enumerate(missing, 1):
             torch.manual_seed(seed * 1_000_003 + number)
             chosen = shards[number]
-            sounds = teacher.speak([(find(line.voice).kokoro, line.phonemes) for line in chosen])
+            sounds = teacher.speak([sentence(line) for line in chosen])
             written.append(writers.submit(write, out, number, chosen, sounds))
             if len(written) > AHEAD:
                 seconds += written.pop(0).result()

@@ -4,9 +4,9 @@
 
 LATENTS is a folder of tools.voice.encode. Every minute and at the end the command writes the averaged weights to
 OUT/averaged.safetensors, which tools.voice.export reads, and the state to OUT/state.pt, from which a later call
-continues. It continues from OUT/brief.pt, too, which is smaller: it holds half precision and no state of the optimizers.
-`--part` ends a call early; the learning rate follows --seconds in any case. `--start` starts with the
-weights of a checkpoint, for a codec that was trained further.
+continues; or from OUT/brief.pt, which is smaller: it holds half precision and no state of the optimizers. `--part` ends
+a call early; the learning rate follows --seconds in any case. `--start` starts with the weights of a checkpoint, for a
+codec that was trained further.
 """
 
 import argparse

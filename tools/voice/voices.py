@@ -12,6 +12,7 @@ class Voice:
     description: str  # selects the voice when a user writes it before the text, in parentheses
     about: str  # a sentence for listeners
     british: bool = False  # accent of the teacher's phonemes
+    speed: float = 1.0  # of the teacher's own pace
 
     def tagged(self, text: str) -> str:
         """The text with the description of this voice, as the official model expects it."""

