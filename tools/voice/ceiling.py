@@ -17,8 +17,7 @@ from safetensors.torch import load_file
 
 from tools.voice import quick_codec
 from tools.voice.dataset import RATE, Speech
-from tools.voice.record import CODEC
-from tools.voice.recordings import Case, recordings, store
+from tools.voice.recordings import CODEC, Case, recordings, store
 from tools.voice.train_vae import WEIGHTS, start_of
 
 

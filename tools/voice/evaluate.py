@@ -27,8 +27,8 @@ from benchmarks.pages.markdown import grid, listed
 from benchmarks.serving import servers
 from tools.voice import judge, naturalness, recognition
 from tools.voice.dataset import RATE, Speech
-from tools.voice.record import CODEC, MODES, cases, record_all
-from tools.voice.recordings import Case, recordings
+from tools.voice.record import MODES, cases, record_all
+from tools.voice.recordings import CODEC, Case, recordings
 from tools.voice.voices import VOICES
 from voxcpm_client.options import SpeechOptions
 

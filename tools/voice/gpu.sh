@@ -5,14 +5,15 @@
 #   bash tools/voice/gpu.sh STEP [SECONDS]
 #
 #   teach    the teacher speaks: build/voice/lines.jsonl to speech, and three short files to held_out and presets
-#   codec    train the codec as a whole for SECONDS, then encode the speech
+#   codec    train the codec as a whole for SECONDS
+#   encode   encode the speech with it; afterwards its encoder must not change
 #   model    train the model for SECONDS, and at the same time the decoder of the codec, or after it with one GPU
 #   export   write the checkpoint, and the teacher's held-out speech after the codec
 #
 # BUILD names the folder (build/voice), STYLES the teacher's voices (kokoro-js/voices), and PART the seconds after which a
 # training ends, to go on in a later call.
 set -euo pipefail
-step=${1:?a step: teach, codec, model or export} seconds=${2:-0}
+step=${1:?a step: teach, codec, encode, model or export} seconds=${2:-0}
 build=${BUILD:-build/voice} styles=${STYLES:-kokoro-js/voices}
 gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
 export PYTHONUNBUFFERED=1
@@ -31,8 +32,10 @@ case $step in
     for name in held_out presets; do recipe speak "$build/$name.jsonl" "$build/$name" --styles "$styles"; done
     ;;
   codec)
-    test -e "$build/encoder/codec.json" ||
-      on 0 train_vae "$build/speech" "$build/encoder" --seconds "$seconds" "${part[@]}" --alone 0.8
+    if test -e "$build/latents/index.npz"; then echo "the speech is encoded; remove $build/latents to train on" >&2; exit 1; fi
+    on 0 train_vae "$build/speech" "$build/encoder" --seconds "$seconds" "${part[@]}" --alone 0.8
+    ;;
+  encode)
     test -e "$build/latents/index.npz" || on 0 encode "$build/speech" "$build/encoder" "$build/latents"
     ;;
   model)
@@ -47,7 +50,7 @@ case $step in
     recipe ceiling "$build/held_out" "$build/checkpoint" "$build/said"
     ;;
   *)
-    echo "unknown step $step; the steps are teach, codec, model and export" >&2
+    echo "unknown step $step; the steps are teach, codec, encode, model and export" >&2
     exit 2
     ;;
 esac

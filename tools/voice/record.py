@@ -21,7 +21,6 @@ from voxcpm_client.options import SpeechOptions
 from voxcpm_client.results import SegmentEvent, Summary
 
 MODES = ("described", "reference", "prompt", "hifi")
-CODEC = "codec"  # the mode of the teacher's recordings after the codec, which no server makes
 AT_ONCE = 4  # streams at the same time
 
 
