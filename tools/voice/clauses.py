@@ -25,9 +25,11 @@ from benchmarks.measuring.flags import integers
 from benchmarks.pages.markdown import grid, listed
 from benchmarks.serving import servers
 from tools.voice import judge, recognition
+from tools.voice.dataset import RATE
 from tools.voice.record import record_missing
 from tools.voice.recordings import Case, Recording, recordings
 from tools.voice.text import words
+from tools.voice.voices import VOICES
 from voxcpm_client.options import SpeechOptions
 
 SENTENCES = Path(__file__).with_name("clauses.txt")
@@ -122,7 +124,7 @@ def checked(folder: Path, wanted: Iterable[Case]) -> list[Recording]:
 def verdict(item: tuple[int, Recording]) -> Verdict:
     """The evaluation of a recording. item: its seed and the recording."""
     seed, recording = item
-    text, samples = recording.case.text, recording.samples()
+    text, samples = recording.case.text, judge.heard(recording.samples(), RATE)
     transcript = recognition.transcript(samples)
     return Verdict(
         recording.case.mode,
@@ -242,7 +244,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", type=Path, help="folder for the recordings of the server")
     servers.add_flags(parser)
-    parser.add_argument("--voice", default="rms", help="name of a preset or id of a voice; default: rms")
+    parser.add_argument("--voice", default=VOICES[0].name, help="name of a preset or id of a voice")
     parser.add_argument("--seeds", type=integers, default=[1], help="seeds, separated by commas")
     parser.add_argument("--sentences", type=Path, default=SENTENCES, help="file of sentences, one a line")
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")

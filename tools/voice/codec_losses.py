@@ -8,8 +8,10 @@ from torch.nn.utils.parametrizations import weight_norm
 from tools.voice.dataset import RATE
 
 MEL_WINDOWS = (64, 128, 256, 512, 1024, 2048)
-DISCRIMINATOR_WINDOWS = (1024, 512, 256)
-CHANNELS = 32  # of a discriminator
+DISCRIMINATOR_WINDOWS = (2048, 1024, 512, 256)
+CHANNELS = 32  # of a discriminator of spectra
+PERIODS = (2, 3, 5, 7, 11)
+PERIOD_CHANNELS = (16, 32, 64, 128, 128)
 
 
 def mel_filters(bands: int, window: int) -> Tensor:
@@ -53,7 +55,7 @@ class ComponentLoss(nn.Module):
     alone, the encoder learns the first few components and hardly any of the others, which distinguish words.
     """
 
-    WINDOW, HOP, BANDS = 512, 160, 80
+    WINDOW, HOP, BANDS = 768, 240, 80
     LEAST = 1e-4  # least variance, over the first component's; smaller components are noise and not scaled up further
 
     def __init__(self, latent: int, samples: int) -> None:
@@ -131,12 +133,38 @@ class SpectrumDiscriminator(nn.Module):
         return layers
 
 
+class PeriodDiscriminator(nn.Module):
+    """Rates samples that are a multiple of a period apart, which shows a wrong fine structure of voiced sounds."""
+
+    def __init__(self, period: int) -> None:
+        super().__init__()
+        self.period = period
+        pairs = zip((1, *PERIOD_CHANNELS), PERIOD_CHANNELS, strict=False)
+        self.convs = nn.ModuleList(weight_norm(nn.Conv2d(a, b, (5, 1), (3, 1), padding=(2, 0))) for a, b in pairs)
+        self.convs.append(weight_norm(nn.Conv2d(PERIOD_CHANNELS[-1], 1, (3, 1), padding=(1, 0))))
+
+    def forward(self, audio: Tensor) -> list[Tensor]:
+        """audio: [batch, samples]."""
+        x = F.pad(audio, (0, -audio.shape[1] % self.period)).unflatten(1, (-1, self.period))[:, None]
+        layers = []
+        for conv in self.convs[:-1]:
+            x = F.leaky_relu(conv(x), 0.1)
+            layers.append(x)
+        layers.append(self.convs[-1](x))
+        return layers
+
+
 class Discriminators(nn.Module):
-    """A discriminator for each window of DISCRIMINATOR_WINDOWS."""
+    """A discriminator for each window of DISCRIMINATOR_WINDOWS, and for each period of PERIODS."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.each = nn.ModuleList(SpectrumDiscriminator(window) for window in DISCRIMINATOR_WINDOWS)
+        self.each = nn.ModuleList(
+            [
+                *(SpectrumDiscriminator(window) for window in DISCRIMINATOR_WINDOWS),
+                *(PeriodDiscriminator(period) for period in PERIODS),
+            ]
+        )
 
     def forward(self, audio: Tensor) -> list[list[Tensor]]:
         return [one(audio) for one in self.each]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-RATE = 16000  # samples per second, everywhere in this recipe
+RATE = 24_000  # samples per second, of the teacher and of the voice
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
-"""Evaluate a served model: word errors, the right speaker, and the right length.
+"""Evaluate a served model: naturalness, word errors, the right speaker, and the right length.
 
-    python -m tools.voice.speak tools/voice/held_out.txt HELD_OUT --every-voice
+    python -m tools.voice.ceiling HELD_OUT CODEC RECORDINGS
     python -m tools.voice.evaluate HELD_OUT RECORDINGS --model DIR --out benchmarks/results/voice
 
 It records into RECORDINGS the held-out sentences in every voice and mode, as a server speaks them: one that it starts
 for --model, or a running --target. Recordings that exist are kept, so an interrupted run goes on where it stopped. It
-compares them with the teacher's own in HELD_OUT and writes OUT.json and OUT.md. The exit status is 1 if a bound does
-not hold.
+compares them with the teacher's own in HELD_OUT, which tools.voice.speak made, and with the teacher's after the codec,
+which are optional, and writes OUT.json and OUT.md. The exit status is 1 if a bound does not hold.
 """
 
 import argparse
@@ -25,18 +25,23 @@ import numpy as np
 from benchmarks.measuring import environment
 from benchmarks.pages.markdown import grid, listed
 from benchmarks.serving import servers
-from tools.voice import judge, recognition
-from tools.voice.dataset import Speech
+from tools.voice import judge, naturalness, recognition
+from tools.voice.dataset import RATE, Speech
 from tools.voice.record import MODES, cases, record_all
-from tools.voice.recordings import Case, recordings
+from tools.voice.recordings import CODEC, Case, recordings
 from tools.voice.voices import VOICES
 from voxcpm_client.options import SpeechOptions
 
 TEACHER = "teacher"  # the mode of the teacher's own recordings
-WORSE = 1.5  # bound on the word error rate, as a multiple of the teacher's, or of LEAST_RATE if that is more
-LEAST_RATE = 0.10
-SHARE = 0.95  # least share of cases with the right speaker, and with the right length
+WORSE = 1.15  # bound on the word error rate, as a multiple of the teacher's
+RATE_OF_DEFAULT = 0.06  # bound on the word error rate of the default voice
+NATURAL, LOST = 3.7, 0.25  # bounds on P.808: least of the default voice, and most that a voice loses of its teacher's
+LENGTHS = 0.95  # least share of cases with the right length
 LENGTH = 0.15  # most difference of a right length from the teacher's, as a share
+
+COLUMNS = (
+    "mode|voice|naturalness|word errors|character errors|speaker by pitch|by timbre|confused|right length|length|capped"
+)
 
 Sound = Callable[[], np.ndarray]
 
@@ -51,6 +56,7 @@ class Verdict:
     characters: judge.Errors
     by_pitch: str  # name of the voice whose pitch is nearest
     by_timbre: str
+    naturalness: float  # P.808, 1 to 5
     seconds: float  # from the first sound to the last
     capped: bool
 
@@ -62,10 +68,12 @@ class Row:
     mode: str
     voice: str
     recordings: int
+    naturalness: float  # mean
     word_error_rate: float
     character_error_rate: float
     right_by_pitch: float
     right_by_timbre: float
+    confused: int  # with another speaker by both
     right_length: float
     median_length: float  # over the teacher's
     capped: int
@@ -81,6 +89,18 @@ class Bound:
     holds: bool
 
 
+_networks: list[naturalness.P808] = []  # of this process
+
+
+def predicted(samples: np.ndarray) -> float:
+    """The naturalness of a recording; 1 for silence. samples: int16 at judge.RATE."""
+    if recognition.is_silent(samples):
+        return 1.0
+    if not _networks:
+        _networks.append(naturalness.P808())
+    return _networks[0](samples)
+
+
 def verdict(sound: tuple[Case, np.ndarray, str], speakers: Mapping[str, judge.Speaker]) -> Verdict:
     case, samples, finish_reason = sound
     silent = recognition.is_silent(samples)
@@ -93,6 +113,7 @@ def verdict(sound: tuple[Case, np.ndarray, str], speakers: Mapping[str, judge.Sp
         judge.character_errors(case.text, transcript),
         "" if math.isnan(hertz) else judge.nearest_by_pitch(hertz, speakers),
         "" if silent else judge.nearest_by_timbre(judge.timbre(samples), speakers),
+        predicted(samples),
         recognition.seconds(samples),
         finish_reason != "complete",
     )
@@ -107,10 +128,12 @@ def row(mode: str, voice: str, verdicts: Sequence[Verdict], teacher: Mapping[tup
         mode,
         voice,
         len(verdicts),
+        float(np.mean([one.naturalness for one in verdicts])),
         words.rate,
         characters.rate,
         _share(one.by_pitch == voice for one in verdicts),
         _share(one.by_timbre == voice for one in verdicts),
+        sum(voice not in (one.by_pitch, one.by_timbre) for one in verdicts),
         _share(abs(length - 1) <= LENGTH for length in lengths),
         median(lengths),
         sum(one.capped for one in verdicts),
@@ -118,24 +141,25 @@ def row(mode: str, voice: str, verdicts: Sequence[Verdict], teacher: Mapping[tup
 
 
 def bounds(rows: Sequence[Row]) -> list[Bound]:
-    """The bounds: words of each row, speaker and length over the voices of a mode, and the length limit overall."""
-    own = {one.voice: one.word_error_rate for one in rows if one.mode == TEACHER}
-    served = [one for one in rows if one.mode != TEACHER]
+    """The bounds: naturalness and words of each row, length over the voices of a mode, and the rest overall."""
+    own = {one.voice: one for one in rows if one.mode == TEACHER}
+    served = [one for one in rows if one.mode not in (TEACHER, CODEC)]
     found = []
     for one in served:
-        limit = WORSE * max(own[one.voice], LEAST_RATE)
-        about = f"word error rate of {one.voice}, {one.mode}, at most"
-        found.append(Bound(about, one.word_error_rate, limit, one.word_error_rate <= limit))
+        of, teacher, default = f"of {one.voice}, {one.mode}", own[one.voice], one.voice == VOICES[0].name
+        least = max(teacher.naturalness - LOST, NATURAL if default else 0)
+        most = min(WORSE * teacher.word_error_rate, RATE_OF_DEFAULT if default else 1)
+        found.append(Bound(f"naturalness {of}, at least", one.naturalness, least, one.naturalness >= least))
+        found.append(Bound(f"word error rate {of}, at most", one.word_error_rate, most, one.word_error_rate <= most))
     for mode in dict.fromkeys(one.mode for one in served):
-        of_mode = [one for one in served if one.mode == mode]
-        for about, share in (
-            ("right speaker by pitch", _mean(of_mode, lambda one: one.right_by_pitch)),
-            ("right speaker by timbre", _mean(of_mode, lambda one: one.right_by_timbre)),
-            (f"length within {LENGTH:.0%} of the teacher's", _mean(of_mode, lambda one: one.right_length)),
-        ):
-            found.append(Bound(f"{about}, {mode}, at least", share, SHARE, share >= SHARE))
-    capped = sum(one.capped for one in served)
-    found.append(Bound("recordings that did not end by themselves, at most", capped, 0, not capped))
+        share = _mean([one for one in served if one.mode == mode], lambda one: one.right_length)
+        about = f"length within {LENGTH:.0%} of the teacher's, {mode}, at least"
+        found.append(Bound(about, share, LENGTHS, share >= LENGTHS))
+    for about, count in (
+        ("recordings with a confused speaker, at most", sum(one.confused for one in served)),
+        ("recordings that did not end by themselves, at most", sum(one.capped for one in served)),
+    ):
+        found.append(Bound(about, count, 0, not count))
     return found
 
 
@@ -152,16 +176,21 @@ def evaluate_all(
 ) -> tuple[list[Row], list[Verdict]]:
     """Evaluate the teacher's recordings and those of `folder`. Raises ValueError if one is missing there."""
     texts = list(dict.fromkeys(entry.text for entry in teacher.entries))
-    own = {voice.name: [one for one in teacher if one.voice == voice.name] for voice in VOICES}
-    speakers = {name: judge.profile([one.samples for one in of_voice]) for name, of_voice in own.items()}
     sounds = [
-        (Case(TEACHER, one.voice, one.text), one.samples, "complete") for of_voice in own.values() for one in of_voice
+        (Case(TEACHER, one.voice, one.text), judge.heard(one.samples, RATE), "complete")
+        for voice in VOICES
+        for one in teacher
+        if one.voice == voice.name
     ]
+    speakers = {
+        voice.name: judge.profile([samples for case, samples, _ in sounds if case.voice == voice.name])
+        for voice in VOICES
+    }
     there = {one.case: one for one in recordings(folder)}
     for case in cases(texts, modes):
         if case not in there:
             raise ValueError(f"{folder} has no recording of {case}; record it from a server")
-        sounds.append((case, there[case].samples(), there[case].finish_reason))
+        sounds.append((case, judge.heard(there[case].samples(), RATE), there[case].finish_reason))
     verdicts = list(recognition.evaluated(partial(verdict, speakers=speakers), sounds, processes))
     truth = {(one.case.voice, one.case.text): one for one in verdicts if one.case.mode == TEACHER}
     rows = []
@@ -180,10 +209,12 @@ def page(result: Mapping[str, Any]) -> str:
         [
             one["mode"],
             one["voice"],
+            f"{one['naturalness']:.2f}",
             f"{one['word_error_rate']:.1%}",
             f"{one['character_error_rate']:.1%}",
             f"{one['right_by_pitch']:.0%}",
             f"{one['right_by_timbre']:.0%}",
+            str(one["confused"]),
             f"{one['right_length']:.0%}",
             f"{one['median_length']:.2f}",
             str(one["capped"]),
@@ -197,15 +228,17 @@ def page(result: Mapping[str, Any]) -> str:
     return f"""# Evaluation of the bundled voice
 
 A server spoke {result["rows"][0]["recordings"]} sentences that are not in the training data in every voice and mode,
-and the teacher spoke them too. Word errors are counted in the transcripts of pocketsphinx. The speaker of a recording
-is the one with the nearest median pitch, or with the nearest mean and deviation of the mel spectrum. A length is the
-time from the first sound to the last; the column gives the median of its ratio to the teacher's. Capped recordings were
-cut at the length limit.
+and the teacher spoke them too. Naturalness is the P.808 score that DNSMOS predicts. Word errors are counted in the
+transcripts of pocketsphinx. The speaker of a recording is the one with the nearest median pitch, or with the nearest
+mean and deviation of the mel spectrum; a speaker is confused if both are another's. A length is the time from the first
+sound to the last; the column gives the median of its ratio to the teacher's. Capped recordings were cut at the length
+limit.
 
-{grid("mode|voice|word errors|character errors|speaker by pitch|by timbre|right length|length|capped", rows)}
+{grid(COLUMNS, rows)}
 
 The mode is the way to give the speaker: `described` by the voice's description, `reference` and `prompt` by the
-teacher's recording of another sentence, `hifi` by both. The voice {described}. A right length is within {LENGTH:.0%}
+teacher's recording of another sentence, `hifi` by both. `codec` is the teacher's speech after a pass through the codec,
+the best that a model with this codec can reach. The voice {described}. A right length is within {LENGTH:.0%}
 of the teacher's.
 
 {"All bounds hold." if held else "**Not all bounds hold.**"}
@@ -222,7 +255,9 @@ def main() -> int:
     parser.add_argument("recordings", type=Path, help="folder for the recordings of the server")
     servers.add_flags(parser)
     parser.add_argument(
-        "--modes", default="described,reference,prompt", help=f"modes, separated by commas, of {','.join(MODES)}"
+        "--modes",
+        default="codec,described,reference,prompt",
+        help=f"modes, separated by commas, of {','.join((CODEC, *MODES))}",
     )
     parser.add_argument("--cfg-value", type=float, help="strength of the guidance; default: the server's")
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
@@ -234,18 +269,19 @@ def main() -> int:
     teacher = Speech(options.teacher)
     texts = list(dict.fromkeys(entry.text for entry in teacher.entries))
     there = {one.case for one in recordings(options.recordings)}
-    if not there.issuperset(cases(texts, modes)):
+    asked = [mode for mode in modes if mode != CODEC]
+    if not there.issuperset(cases(texts, asked)):
         wanted = SpeechOptions(timesteps=options.timesteps)
         if options.cfg_value is not None:
             wanted["cfg_value"] = options.cfg_value
         with servers.reached(options, ()) as targets:
-            asyncio.run(record_all(targets[0], teacher, modes, options.recordings, options.seed, **wanted))
+            asyncio.run(record_all(targets[0], teacher, asked, options.recordings, options.seed, **wanted))
     rows, verdicts = evaluate_all(teacher, options.recordings, modes, options.processes)
     (options.recordings / "judged.json").write_text(json.dumps([asdict(one) for one in verdicts], indent=1))
     found = bounds(rows)
     result = {
         "command": environment.command(),
-        "versions": environment.versions("pocketsphinx", "numpy"),
+        "versions": environment.versions("pocketsphinx", "speechmos", "numpy"),
         "rows": [asdict(one) for one in rows],
         "bounds": [asdict(one) for one in found],
     }

@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from tools.voice import tokens
 
-LIMIT = 30_000_000  # bytes of all files
+LIMIT = 60_000_000  # bytes of all files
+TEXTS = {"card.md": "README.md", "NOTICE": "NOTICE"}  # files of this folder that go with a checkpoint
 
 
 def export(codec: Path, model: Path, out: Path) -> int:
@@ -35,6 +36,8 @@ def export(codec: Path, model: Path, out: Path) -> int:
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     (out / "languages.json").write_text('["en"]\n')
     tokens.write(out)
+    for name, written in TEXTS.items():
+        shutil.copyfile(Path(__file__).with_name(name), out / written)
     return sum(path.stat().st_size for path in out.iterdir())
 
 

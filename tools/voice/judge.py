@@ -1,6 +1,7 @@
 """Measurements of a recording: the recognizer's transcript, word errors, pitch and timbre.
 
-Needs pocketsphinx, whose package contains an English model. Recordings are int16 mono samples at 16 kHz.
+Needs pocketsphinx, whose package contains an English model. Recordings are int16 mono samples at 16 kHz; `heard` makes
+them of others, with soxr.
 """
 
 import math
@@ -10,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tools.voice.dataset import RATE
-
+RATE = 16_000  # samples per second that the judges hear
 SILENCE = 0.2  # seconds before and after a recording, which the recognizer expects
 FRAME, HOP = 1024, 256  # samples
 LOWEST, HIGHEST = 60, 400  # Hz of a voice
@@ -33,6 +33,14 @@ class Errors:
 
     def __add__(self, other: "Errors") -> "Errors":
         return Errors(self.edits + other.edits, self.length + other.length)
+
+
+def heard(samples: np.ndarray, rate: int) -> np.ndarray:
+    """The samples at RATE. rate: of the samples given."""
+    import soxr  # not part of every installation
+
+    plain = np.asarray(samples)  # of a memory-mapped array, soxr would return floats
+    return plain if rate == RATE else soxr.resample(plain, rate, RATE)
 
 
 def word_errors(text: str, transcript: str) -> Errors:

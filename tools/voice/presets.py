@@ -1,8 +1,10 @@
 """Write the presets of the bundled voice: a sentence by each of the teacher's voices.
 
-    python -m tools.voice.presets CHECKPOINT
+    python -m tools.voice.phonemes tools/voice/presets.txt build/voice/presets.jsonl
+    python -m tools.voice.speak build/voice/presets.jsonl build/voice/presets --styles kokoro-js/voices
+    python -m tools.voice.presets build/voice/presets CHECKPOINT
 
-It writes CHECKPOINT/presets: FLAC recordings and their list. Needs flite, and av, which the server needs too.
+It writes CHECKPOINT/presets: FLAC recordings and their list. Needs av, which the server needs too.
 """
 
 import argparse
@@ -12,20 +14,10 @@ from pathlib import Path
 import av
 import numpy as np
 
-from tools.voice.dataset import RATE
-from tools.voice.flite import Flite
-from tools.voice.speak import speak
-from tools.voice.voices import find
+from tools.voice.dataset import RATE, Speech
+from tools.voice.voices import VOICES
 
 KIND = "prompt"  # no other kind gives measurably better speech
-SENTENCES = {  # the clearest voice first; short, because the files of the checkpoint must not exceed 30 MB
-    "rms": "Put the flowers by the window.",
-    "slt": "We walked along the river.",
-    "awb": "It rained in the city all day.",
-}
-
-
-DEFAULT = "rms"  # has the fewest word errors
 
 
 def write_flac(path: Path, samples: np.ndarray) -> None:
@@ -38,13 +30,13 @@ def write_flac(path: Path, samples: np.ndarray) -> None:
             file.mux(packet)
 
 
-def write(checkpoint: Path, teacher: Flite) -> None:
+def write(checkpoint: Path, speech: Speech) -> None:
+    """Write the presets. speech: the first recording of each voice becomes its preset."""
     folder = checkpoint / "presets"
     folder.mkdir(exist_ok=True)
     listed = []
-    for name, sentence in SENTENCES.items():
-        voice = find(name)
-        utterance = speak(teacher, voice, sentence)
+    for voice in VOICES:
+        utterance = next(one for one in speech if one.voice == voice.name)
         write_flac(folder / f"{voice.name}.flac", utterance.samples)
         listed.append(
             {
@@ -52,8 +44,8 @@ def write(checkpoint: Path, teacher: Flite) -> None:
                 "kind": KIND,
                 "recording": f"{voice.name}.flac",
                 "transcript": f"{utterance.text} ",  # the text to speak follows without a separator
-                "labels": {"description": voice.description, "language": "en"},
-                **({"default": True} if name == DEFAULT else {}),
+                "labels": {"description": voice.description, "about": voice.about, "language": "en"},
+                **({"default": True} if voice == VOICES[0] else {}),
             }
         )
     (folder / "presets.json").write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
@@ -61,10 +53,10 @@ def write(checkpoint: Path, teacher: Flite) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("speech", type=Path, help="folder of the teacher's recordings of presets.txt")
     parser.add_argument("checkpoint", type=Path, help="folder of the model")
-    parser.add_argument("--flite", type=Path, help="folder of flite's shared libraries; default: the system's")
     args = parser.parse_args()
-    write(args.checkpoint, Flite(args.flite and args.flite.resolve()))
+    write(args.checkpoint, Speech(args.speech))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from tools.voice import judge
-from tools.voice.dataset import RATE
-from tools.voice.speak import trim
+from tools.voice.trimming import trim
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,7 +24,7 @@ def is_silent(samples: np.ndarray) -> bool:
 
 
 def transcript(samples: np.ndarray) -> str:
-    """The words that the recognizer finds; empty for silence. samples: int16 at RATE."""
+    """The words that the recognizer finds; empty for silence. samples: int16 at judge.RATE."""
     if is_silent(samples):
         return ""
     if not _recognizers:
@@ -35,7 +34,7 @@ def transcript(samples: np.ndarray) -> str:
 
 def seconds(samples: np.ndarray) -> float:
     """The seconds from the first sound to the last; 0 for silence."""
-    return 0.0 if is_silent(samples) else len(trim(samples)) / RATE
+    return 0.0 if is_silent(samples) else len(trim(samples, judge.RATE)) / judge.RATE
 
 
 def evaluated(work: Callable[[Item], Result], items: Sequence[Item], processes: int) -> Iterator[Result]:

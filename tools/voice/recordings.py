@@ -1,6 +1,6 @@
 """Recordings of a server's speech as files, so that they can be evaluated again without the server.
 
-A folder holds WAV files (16-bit mono at 16 kHz) and `index.jsonl` with one line for each, which is written after its
+A folder holds WAV files (16-bit mono at 24 kHz) and `index.jsonl` with one line for each, which is written after its
 file.
 """
 
@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from tools.voice.dataset import RATE
+
+CODEC = "codec"  # the mode of the teacher's recordings after the codec, which no server makes
 
 
 @dataclass(frozen=True, slots=True)

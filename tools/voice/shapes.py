@@ -11,13 +11,13 @@ HEAD = 32  # size of an attention head; the official model requires the same in 
 
 
 def codec_config(toy: bool = False) -> dict[str, Any]:
-    """`audio_vae_config`: 25 latents a second at 16 kHz in and out, no conditioning on the sample rate."""
+    """`audio_vae_config`: 25 latents a second at 24 kHz in and out, no conditioning on the sample rate."""
     return {
         "encoder_dim": 8 if toy else 24,
-        "encoder_rates": [2, 5, 8, 8],
+        "encoder_rates": [3, 5, 8, 8],
         "latent_dim": LATENT,
-        "decoder_dim": 128 if toy else 384,
-        "decoder_rates": [8, 8, 5, 2],
+        "decoder_dim": 128 if toy else 512,
+        "decoder_rates": [8, 8, 5, 3],
         "depthwise": True,
         "sample_rate": RATE,
         "out_sample_rate": RATE,

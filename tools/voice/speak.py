@@ -1,117 +1,104 @@
-"""Speak lines of text with the teacher, and write the speech in shards.
+"""Speak lines with the teacher, and write the speech in shards.
 
-    python -m tools.voice.speak TEXT OUT                  each line once, with the voices in turn
-    python -m tools.voice.speak TEXT OUT --every-voice    each line with every voice, for evaluation
+    python -m tools.voice.speak LINES OUT --styles kokoro-js/voices
 
-It uses several processes. A second run continues where the first one stopped. A second of speech takes about 0.015 s of
-one core.
+LINES is a file of tools.voice.phonemes, the styles are files of the npm package kokoro-js. A second run continues where
+the first one stopped. The noise of a shard depends on --seed and the number of the shard alone. With several GPUs, run
+one process for each, with --share 1/2 and --share 2/2 and CUDA_VISIBLE_DEVICES.
 """
 
 import argparse
 import hashlib
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from tools.voice.dataset import RATE, Plan, Utterance, is_complete, write_plan, write_shard
-from tools.voice.flite import Flite
-from tools.voice.voices import VOICES, Voice, find
+from tools.voice.kokoro import Sentence, Teacher
+from tools.voice.phonemes import Line, read
+from tools.voice.trimming import PEAK, level, trim
+from tools.voice.voices import VOICES, find
 
 SHARD = 250  # utterances
-MARGIN = 0.08  # seconds kept before the first and after the last sound
-QUIET = 0.01  # least amplitude of sound, over that of the loudest frame
-FRAME = 80  # samples, 5 ms
-LEVEL = 0.1  # root mean square of an utterance with its margins; full scale is 1
-PEAK = 0.95
-
-Job = tuple[str, str]  # name of a voice, text
+AHEAD = 4  # shards that wait to be written
 
 
-def trim(samples: np.ndarray) -> np.ndarray:
-    """The samples with at most MARGIN seconds of silence at both ends. Raises ValueError if all are silent.
-
-    samples: int16.
-    """
-    frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME).astype(np.float32)
-    loud = np.sqrt((frames**2).mean(1))
-    if not loud.size or not loud.max():
-        raise ValueError(f"the {len(samples)} samples are silent")
-    sound = np.flatnonzero(loud > QUIET * loud.max())
-    margin = round(MARGIN * RATE)
-    return samples[max(0, sound[0] * FRAME - margin) : (sound[-1] + 1) * FRAME + margin]
+def sentence(line: Line) -> Sentence:
+    """A line as the teacher's input."""
+    voice = find(line.voice)
+    return Sentence(voice.kokoro, line.phonemes, voice.speed)
 
 
-def level(samples: np.ndarray) -> np.ndarray:
-    """The samples scaled to LEVEL, or less if a peak would exceed PEAK. samples: int16."""
-    x = samples.astype(np.float32)
-    gain = min(LEVEL * 32768 / np.sqrt((x**2).mean()), PEAK * 32767 / np.abs(x).max())
-    return np.rint(x * gain).astype(np.int16)
+def finished(sound: Tensor) -> np.ndarray:
+    """The samples of the teacher as int16, trimmed and scaled."""
+    loud = sound.numpy() / max(1e-9, float(sound.abs().max()))
+    return level(trim(np.rint(PEAK * 32767 * loud).astype(np.int16), RATE))
 
 
-def speak(teacher: Flite, voice: Voice, text: str) -> Utterance:
-    """A text in a voice, trimmed and scaled."""
-    return Utterance(voice.name, text, level(trim(teacher.speak(text, voice.flite))))
-
-
-def jobs(texts: Sequence[str], every_voice: bool) -> list[Job]:
-    """The voice and the text of each utterance, in the order of the texts."""
-    if every_voice:
-        return [(voice.name, text) for text in texts for voice in VOICES]
-    return [(VOICES[i % len(VOICES)].name, text) for i, text in enumerate(texts)]
-
-
-def read_texts(path: Path) -> list[str]:
-    return [line for line in path.read_text(encoding="utf-8").splitlines() if line]
-
-
-_teachers: dict[Path | None, Flite] = {}  # of this worker process
-
-
-def _speak_shard(folder: Path, shard: int, todo: Sequence[Job], libraries: Path | None) -> float:
+def write(folder: Path, shard: int, lines: Sequence[Line], sounds: Sequence[Tensor]) -> float:
     """Write a shard, and return its seconds of speech."""
-    if libraries not in _teachers:
-        _teachers[libraries] = Flite(libraries)
-    utterances = [speak(_teachers[libraries], find(name), text) for name, text in todo]
-    write_shard(folder, shard, utterances)
-    return sum(len(one.samples) for one in utterances) / RATE
+    made = [Utterance(line.voice, line.text, finished(sound)) for line, sound in zip(lines, sounds, strict=True)]
+    write_shard(folder, shard, made)
+    return sum(len(one.samples) for one in made) / RATE
 
 
 def speak_all(
-    texts: Sequence[str], out: Path, *, every_voice: bool = False, processes: int, libraries: Path | None = None
+    teacher: Teacher, lines: Sequence[Line], out: Path, *, seed: int, share: tuple[int, int] = (1, 1)
 ) -> None:
-    """Write the shards that `out` does not hold yet. Raises ValueError if it was started with other texts."""
-    todo = jobs(texts, every_voice)
-    shards = [todo[start : start + SHARD] for start in range(0, len(todo), SHARD)]
-    write_plan(out, Plan(len(todo), len(shards), hashlib.sha256(repr(todo).encode()).hexdigest()[:16]))
-    missing = [number for number in range(len(shards)) if not is_complete(out, number)]
-    begun, seconds = time.monotonic(), 0.0
-    with ProcessPoolExecutor(processes) as pool:
-        futures = [pool.submit(_speak_shard, out, number, shards[number], libraries) for number in missing]
-        for done, future in enumerate(as_completed(futures), len(shards) - len(missing) + 1):
-            seconds += future.result()
-            spent = time.monotonic() - begun
-            print(f"{done}/{len(shards)} shards, {seconds / 3600:.2f} h of speech in {spent:.0f} s", flush=True)
+    """Write the shards that `out` does not hold yet. Raises ValueError if it was started with other lines.
+
+    share: part k of n of the shards, counted from 1
+    """
+    shards = [lines[start : start + SHARD] for start in range(0, len(lines), SHARD)]
+    digest = hashlib.sha256(repr((seed, lines)).encode()).hexdigest()[:16]
+    write_plan(out, Plan(len(lines), len(shards), digest))
+    missing = [number for number in range(share[0] - 1, len(shards), share[1]) if not is_complete(out, number)]
+    begun, written, seconds = time.monotonic(), list[Future[float]](), 0.0
+    with ThreadPoolExecutor(AHEAD) as writers:
+        for done, number in enumerate(missing, 1):
+            torch.manual_seed(seed * 1_000_003 + number)
+            chosen = shards[number]
+            sounds = teacher.speak([sentence(line) for line in chosen])
+            written.append(writers.submit(write, out, number, chosen, sounds))
+            if len(written) > AHEAD:
+                seconds += written.pop(0).result()
+            if done % 10 == 0 or done == len(missing):
+                spent = time.monotonic() - begun
+                print(f"{done}/{len(missing)} shards, {seconds / 3600:.2f} h written in {spent:.0f} s", flush=True)
+        seconds += sum(one.result() for one in written)
+    print(f"{seconds / 3600:.2f} h of speech in {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def share(text: str) -> tuple[int, int]:
+    """A part of the shards, such as 1/2."""
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no share; the first of two is 1/2")
+    return int(part), int(parts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", type=Path, help="one sentence per line")
+    parser.add_argument("lines", type=Path, help="file written by tools.voice.phonemes")
     parser.add_argument("out", type=Path, help="folder for the shards")
-    parser.add_argument("--every-voice", action="store_true", help="speak each line with every voice")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="processes that speak")
-    parser.add_argument("--flite", type=Path, help="folder of flite's shared libraries; default: the system's")
+    parser.add_argument("--styles", type=Path, help="folder of the teacher's voices")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--share", type=share, default=(1, 1), help="part of the shards, as 1/2")
+    parser.add_argument("--toy", action="store_true", help="a small teacher with random weights, for tests")
     args = parser.parse_args()
-    speak_all(
-        read_texts(args.text),
-        args.out,
-        every_voice=args.every_voice,
-        processes=args.processes,
-        libraries=args.flite and args.flite.resolve(),
-    )
+    if not (args.styles or args.toy):
+        parser.error("--styles is missing: the folder voices of the npm package kokoro-js")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    names = [voice.kokoro for voice in VOICES]
+    teacher = Teacher.toy(names, device) if args.toy else Teacher.released(args.styles, names, device)
+    speak_all(teacher, read(args.lines), args.out, seed=args.seed, share=args.share)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import argparse
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tools.voice import grammar
@@ -25,7 +25,8 @@ PLAIN = re.compile(r"[A-Za-z][A-Za-z' ,;-]*[A-Za-z][.?!]?")
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)*")
 QUESTION = re.compile(r"(who|what|where|when|why|how|which|whose|is|are|was|do|does|did|can|could|will|would|may)\b")
 NEAR = 5  # words in a row that a training sentence may not share with a held-out one
-SHARES = {"examples": 0.46, "rarer": 0.13, "grammar": 0.24, "salad": 0.13, "short": 0.04}
+LONG_WORDS = 40  # most words of a paragraph
+SHARES = {"examples": 0.42, "rarer": 0.12, "grammar": 0.27, "salad": 0.10, "short": 0.04, "long": 0.05}
 
 
 def words(text: str) -> list[str]:
@@ -85,6 +86,16 @@ def short(vocabulary: list[str], rules: grammar.Grammar, draw: random.Random) ->
     return " ".join(pair) if len(words(" ".join(pair))) <= MAX_WORDS else min(pair, key=len)
 
 
+def long(sentences: Sequence[str], rules: grammar.Grammar, draw: random.Random) -> str:
+    """Sentences in a row, of the grammar or of others, with more than MAX_WORDS words and at most LONG_WORDS."""
+    while True:
+        text = ""
+        while len(words(text)) <= MAX_WORDS:
+            text = f"{text} {draw.choice(sentences) if draw.random() < 0.5 else rules.sentence(draw)}".strip()
+        if len(words(text)) <= LONG_WORDS:
+            return text
+
+
 def too_near(held_out: Iterable[str]) -> Callable[[str], bool]:
     """A check that is True for a text with NEAR words in a row, or most of its words, of a held-out sentence."""
     runs: set[tuple[str, ...]] = set()
@@ -131,6 +142,7 @@ def compose(count: int, seed: int, held_out: list[str]) -> list[str]:
     take(draw.sample(rarer, len(rarer)), round(count * (SHARES["examples"] + SHARES["rarer"])))
     take(endless(lambda: salad(vocabulary, draw)), len(chosen) + round(count * SHARES["salad"]))
     take(endless(lambda: short(vocabulary, rules, draw)), len(chosen) + round(count * SHARES["short"]))
+    take(endless(lambda: long(usual, rules, draw)), len(chosen) + round(count * SHARES["long"]))
     take(endless(lambda: rules.sentence(draw)), count)
     return draw.sample(list(chosen), len(chosen))
 

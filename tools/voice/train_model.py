@@ -4,8 +4,9 @@
 
 LATENTS is a folder of tools.voice.encode. Every minute and at the end the command writes the averaged weights to
 OUT/averaged.safetensors, which tools.voice.export reads, and the state to OUT/state.pt, from which a later call
-continues. `--part` ends a call early; the learning rate follows --seconds in any case. `--start` starts with the
-weights of a checkpoint, for a codec that was trained further.
+continues; or from OUT/brief.pt, which is smaller: it holds half precision and no state of the optimizers. `--part` ends
+a call early; the learning rate follows --seconds in any case. `--start` starts with the weights of a checkpoint, for a
+codec that was trained further.
 """
 
 import argparse
@@ -135,6 +136,10 @@ class Trainer:
         state["moments"] = self.moments()
         torch.save(state, folder / "state.tmp")
         (folder / "state.tmp").replace(folder / "state.pt")
+        brief = {"steps": self.steps, "chunk": self.chunk, "spent": spent}
+        brief |= {"net": {name: tensor.half() for name, tensor in averaged.items()}}
+        torch.save(brief, folder / "brief.tmp")
+        (folder / "brief.tmp").replace(folder / "brief.pt")
 
     def begin(self, weights: dict[str, Tensor]) -> None:
         """Take the weights of a checkpoint."""
@@ -144,14 +149,20 @@ class Trainer:
                 self.mean[name].copy_(weights[name])
 
     def load(self, folder: Path) -> float:
-        """Continue from the state that `save` wrote. Call `warm` first. Returns the seconds spent."""
-        state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
+        """Continue from what `save` wrote, if there is something. Call `warm` first. Returns the seconds spent."""
+        path = folder / "state.pt"
+        if not path.exists():
+            path = folder / "brief.pt"
+        if not path.exists():
+            return 0.0
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        mean = load_file(folder / "averaged.safetensors") if "moments" in state else state["net"]
         with torch.no_grad():
             for name, tensor in state["net"].items():
                 self.weights[name].copy_(tensor)
-            for name, tensor in load_file(folder / "averaged.safetensors").items():
+            for name, tensor in mean.items():
                 self.mean[name].copy_(tensor)
-            for mine, tensor in zip(self.moments(), state["moments"], strict=True):
+            for mine, tensor in zip(self.moments(), state.get("moments", self.moments()), strict=True):
                 mine.copy_(tensor)
         self.steps, self.chunk = state["steps"], state["chunk"] + 1
         return state["spent"]
@@ -249,7 +260,7 @@ def main() -> None:
     trainer.warm()
     if args.start:
         trainer.begin(load_file(args.start / "model.safetensors"))
-    spent = trainer.load(args.out) if (args.out / "state.pt").exists() else 0.0
+    spent = trainer.load(args.out)
     size = sum(p.numel() for p in trainer.weights.values())
     print(f"{size / 1e6:.2f} M parameters, ready after {time.monotonic() - begun:.0f} s", flush=True)
     while args.wait and not (args.latents / INDEX).exists():

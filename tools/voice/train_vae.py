@@ -6,8 +6,9 @@
 The second command trains the decoder of a finished codec, or of a checkpoint's, further. The encoder, and so the
 latents that a model has learned, do not change. With --whole it trains the encoder too, for a model that is trained
 further as well. The command writes OUT/audiovae.safetensors, whose latents have unit deviation in every channel, and
-OUT/codec.json, its configuration. A later call continues from OUT/state.pt. Training adds noise to the latents, so that
-the decoder tolerates the errors of the model that predicts them.
+OUT/codec.json, its configuration. A later call continues from OUT/state.pt, or from OUT/brief.pt, which is smaller: it
+holds half precision and no state of the optimizers. Training adds noise to the latents, so that the decoder tolerates
+the errors of the model that predicts them.
 """
 
 import argparse
@@ -173,12 +174,20 @@ class Trainer:
             "discriminator_adam": self.discriminator_adam.state_dict(),
         }
 
+    def brief(self) -> dict[str, Any]:
+        """The state without the optimizers, in half precision. They start again when a run continues from it."""
+        state = self.state()
+        whole = {name: state[name] for name in ("steps", "components")}
+        return whole | {name: halved(state[name]) for name in ("codec", "mean", "discriminators")}
+
     def load(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
         self.codec.load_state_dict(state["codec"])
-        self.mean = {k: v.to(self.device) for k, v in state["mean"].items()}
+        self.mean = {k: v.to(self.device, torch.float32) for k, v in state["mean"].items()}
         self.discriminators.load_state_dict(state["discriminators"])
         self.components.load_state_dict(state["components"])
+        if "muon" not in state:
+            return
         self.muon.load_state_dict(state["muon"])
         for optimizer, key in ((self.adam, "adam"), (self.discriminator_adam, "discriminator_adam")):
             optimizer.load_state_dict(state[key])
@@ -213,6 +222,11 @@ class Trainer:
         return deviation
 
 
+def halved(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in half precision."""
+    return {name: tensor.to(torch.float16) for name, tensor in tensors.items()}
+
+
 def is_matrix(weight: Tensor) -> bool:
     """True for a parameter that mixes channels, and not for a bias, a slope or a filter of one channel."""
     return weight.ndim == 3 and min(weight.shape[:2]) > 1
@@ -231,6 +245,8 @@ def save(trainer: Trainer, spent: float, out: Path) -> None:
     """Write each file, completely or not at all."""
     torch.save(trainer.state() | {"spent": spent}, out / "state.tmp")
     (out / "state.tmp").replace(out / "state.pt")
+    torch.save(trainer.brief() | {"spent": spent}, out / "brief.tmp")
+    (out / "brief.tmp").replace(out / "brief.pt")
     save_file(trainer.finished(), out / "audiovae.tmp")
     (out / "audiovae.tmp").replace(out / WEIGHTS)
 
@@ -327,6 +343,8 @@ def main() -> None:
         lean=args.lean,
     )
     state, spent = args.out / "state.pt", 0.0
+    if not state.exists():
+        state = args.out / "brief.pt"
     if state.exists():
         saved = torch.load(state, map_location="cpu", weights_only=True)
         trainer.load(saved)

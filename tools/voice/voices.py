@@ -7,19 +7,23 @@ from dataclasses import dataclass
 class Voice:
     """A speaker."""
 
-    name: str  # in indexes, file names and reports
-    flite: str  # symbol of the teacher's voice, and of its library
+    name: str  # in indexes, file names and reports, and of the preset
+    kokoro: str  # name of the teacher's voice
     description: str  # selects the voice when a user writes it before the text, in parentheses
+    about: str  # a sentence for listeners
+    british: bool = False  # accent of the teacher's phonemes
+    speed: float = 1.0  # of the teacher's own pace
 
     def tagged(self, text: str) -> str:
         """The text with the description of this voice, as the official model expects it."""
         return f"({self.description}){text}"
 
 
-VOICES = (
-    Voice("slt", "cmu_us_slt", "a woman's voice"),
-    Voice("rms", "cmu_us_rms", "a man's voice"),
-    Voice("awb", "cmu_us_awb", "a Scottish man's voice"),
+VOICES = (  # the first one speaks when no voice is named
+    Voice("hazel", "af_heart", "a woman's voice", "An American woman, warm and close, who takes her time."),
+    Voice("miles", "am_michael", "a man's voice", "An American man, calm and low, with an even pace."),
+    Voice("emma", "bf_emma", "a British woman's voice", "A British woman, clear and friendly.", british=True),
+    Voice("george", "bm_george", "a British man's voice", "A British man, deep and measured.", british=True),
 )
 
 

@@ -31,8 +31,8 @@ needs_recognizer = pytest.mark.skipif(
 
 
 def speech() -> np.ndarray:
-    """TEXT in the voice rms."""
-    with wave.open(str(SPEECH / "rms.wav")) as file:
+    """TEXT in the voice miles."""
+    with wave.open(str(SPEECH / "miles.wav")) as file:
         return np.frombuffer(file.readframes(file.getnframes()), np.int16)
 
 
@@ -113,7 +113,7 @@ def test_a_difference_in_few_sentences_is_uncertain_with_any_number_of_seeds():
     ],
 )
 def test_a_recording_with_other_cuts_is_refused(tmp_path, mode, reasons, right):
-    case = Case(mode, "rms", TEXT)
+    case = Case(mode, "miles", TEXT)
     store(tmp_path, case, speech(), "complete", [SpokenSegment("x", reason) for reason in reasons])
     if right:
         assert [recording.case for recording in checked(tmp_path, [case])] == [case]
@@ -124,7 +124,7 @@ def test_a_recording_with_other_cuts_is_refused(tmp_path, mode, reasons, right):
 
 def test_a_missing_recording_is_named(tmp_path):
     with pytest.raises(ValueError, match="no recording of Case"):
-        checked(tmp_path, cases([TEXT], "rms"))
+        checked(tmp_path, cases([TEXT], "miles"))
 
 
 # ------------------------------------------------------------------ a server
@@ -178,9 +178,9 @@ def cutter():
 
 def test_every_mode_is_recorded_once_with_the_same_seed(cutter, tmp_path):
     for _ in range(2):
-        clauses.speak_all(cutter.target, [TEXT, OTHER], "rms", [1, 2], tmp_path, timesteps=4)
+        clauses.speak_all(cutter.target, [TEXT, OTHER], "miles", [1, 2], tmp_path, timesteps=4)
     assert len(cutter.requests) == 2 * 2 * len(MODES)
-    assert {config.conditioning.voice for config, _ in cutter.requests} == {"rms"}
+    assert {config.conditioning.voice for config, _ in cutter.requests} == {"miles"}
     assert {config.turn.sampling.inference_timesteps for config, _ in cutter.requests} == {4}
     seeds = [(config.turn.sampling.seed, text) for config, text in cutter.requests]
     assert {one: seeds.count(one) for one in seeds} == dict.fromkeys(
@@ -195,7 +195,7 @@ def test_every_mode_is_recorded_once_with_the_same_seed(cutter, tmp_path):
 
 
 def test_the_cuts_are_stored_with_the_recording(cutter, tmp_path):
-    clauses.speak_all(cutter.target, [TEXT], "rms", [1], tmp_path, timesteps=4)
+    clauses.speak_all(cutter.target, [TEXT], "miles", [1], tmp_path, timesteps=4)
     there = {one.case.mode: one for one in recordings(folder_of(tmp_path, 1))}
     assert there[WHOLE].parts == (SpokenSegment(TEXT, "flush"),)
     assert there[EAGER].parts == (
@@ -204,7 +204,7 @@ def test_the_cuts_are_stored_with_the_recording(cutter, tmp_path):
     )
     assert there[EAGER].finish_reason == "max_steps"  # of its first segment
     assert all(np.array_equal(one.samples(), speech()) for one in there.values())
-    assert len(checked(folder_of(tmp_path, 1), cases([TEXT], "rms"))) == len(MODES)
+    assert len(checked(folder_of(tmp_path, 1), cases([TEXT], "miles"))) == len(MODES)
 
 
 @needs_recognizer

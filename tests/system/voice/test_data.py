@@ -9,7 +9,8 @@ import pytest
 
 from tools.voice import text
 from tools.voice.dataset import RATE, Speech
-from tools.voice.speak import read_texts
+from tools.voice.phonemes import Phonemizer, read_texts
+from tools.voice.voices import VOICES
 
 ROOT = Path(__file__).parents[3]
 HELD_OUT = read_texts(text.HELD_OUT)
@@ -44,13 +45,23 @@ def test_training_text_is_plain_repeatable_and_far_from_the_held_out(tmp_path):
 def test_the_teacher_speaks_and_goes_on_where_it_stopped(tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text("Hello there.\nThe cat sat on the mat.\n")
-    command = [sys.executable, "-m", "tools.voice.speak", str(lines), str(tmp_path / "out"), "--every-voice"]
+    module = [sys.executable, "-m"]
+    phonemes = [*module, "tools.voice.phonemes", str(lines), str(tmp_path / "lines.jsonl"), "--every-voice"]
+    done = subprocess.run(phonemes, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    command = [*module, "tools.voice.speak", str(tmp_path / "lines.jsonl"), str(tmp_path / "out"), "--toy"]
     outputs = []
     for _ in range(2):
-        done = subprocess.run([*command, "--processes", "1"], cwd=ROOT, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
-    assert "shards" not in outputs[-1]  # the second run had nothing left to do
+    assert "1/1 shards" in outputs[0] and "shards" not in outputs[1]  # the second run had nothing left to do
     speech = Speech(tmp_path / "out")
-    assert speech.complete and [one.voice for one in speech] == ["slt", "rms", "awb"] * 2
-    assert all(0.5 < len(one.samples) / RATE < 2.5 for one in speech)
+    assert speech.complete and [one.voice for one in speech] == [voice.name for voice in VOICES] * 2
+    assert all(0.1 < len(one.samples) / RATE < 5 for one in speech)
+
+
+def test_the_phonemes_are_those_of_the_accent():
+    american, british = (Phonemizer(british)(["A bath, no?", "Better."]) for british in (False, True))
+    assert american == ["ə bˈæθ, nˈO?", "bˈɛTəɹ."]
+    assert british == ["ə bˈɑːθ, nˈQ?", "bˈɛtə."]

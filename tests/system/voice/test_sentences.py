@@ -1,4 +1,4 @@
-"""Text and speech for the bundled voice. The tests that need flite or word lists are in tests/system/voice."""
+"""Text and speech for the bundled voice. The tests that need a teacher or word lists are in tests/system/voice."""
 
 import random
 from pathlib import Path
@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tools.voice import grammar, text
+from tools.voice import grammar, phonemes, text
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
-from tools.voice.speak import FRAME, LEVEL, MARGIN, PEAK, jobs, level, read_texts, trim
+from tools.voice.phonemes import Line, read_texts
+from tools.voice.trimming import FRAME, LEVEL, MARGIN, PEAK, level, trim
 from tools.voice.voices import VOICES, find
 
 ROOT = Path(__file__).parents[3]
@@ -16,9 +17,9 @@ HELD_OUT = read_texts(text.HELD_OUT)
 
 
 def test_a_voice_is_selected_by_its_description_in_parentheses():
-    assert find("slt").tagged("Hello.") == "(a woman's voice)Hello."
+    assert find("hazel").tagged("Hello.") == "(a woman's voice)Hello."
     assert len({voice.description for voice in VOICES}) == len(VOICES)
-    with pytest.raises(ValueError, match="slt, rms, awb"):
+    with pytest.raises(ValueError, match="hazel, miles, emma, george"):
         find("kal")
 
 
@@ -98,14 +99,15 @@ def tone(seconds: float, amplitude: float) -> np.ndarray:
     return np.rint(amplitude * np.sin(2 * np.pi * 200 * np.arange(round(seconds * RATE)) / RATE)).astype(np.int16)
 
 
-def test_silence_at_the_ends_is_cut_to_the_margin_and_pauses_stay():
-    quiet = np.zeros(RATE, np.int16)
-    cut = trim(np.concatenate([quiet, tone(0.5, 8000), quiet, tone(0.5, 8000), quiet]))
-    assert abs(len(cut) / RATE - (2.0 + 2 * MARGIN)) <= 2 * FRAME / RATE
-    short = trim(np.concatenate([tone(0.5, 8000), quiet[:80]]))
-    assert len(short) == RATE // 2 + 80  # there is no margin to keep
-    with pytest.raises(ValueError, match="16000 samples are silent"):
-        trim(quiet)
+@pytest.mark.parametrize("rate", [RATE, 16_000])
+def test_silence_at_the_ends_is_cut_to_the_margin_and_pauses_stay(rate):
+    quiet, sound = np.zeros(rate, np.int16), tone(0.5 * rate / RATE, 8000)
+    cut = trim(np.concatenate([quiet, sound, quiet, sound, quiet]), rate)
+    assert abs(len(cut) / rate - (2.0 + 2 * MARGIN)) <= 2 * FRAME
+    short = trim(np.concatenate([sound, quiet[: round(FRAME * rate)]]), rate)
+    assert len(short) == rate // 2 + round(FRAME * rate)  # there is no margin to keep
+    with pytest.raises(ValueError, match=f"{rate} samples are silent"):
+        trim(quiet, rate)
 
 
 def test_loudness_is_equal_and_never_clips():
@@ -116,13 +118,60 @@ def test_loudness_is_equal_and_never_clips():
     assert np.abs(level(spike)).max() == round(PEAK * 32767)
 
 
-def test_voices_speak_in_turn_or_all():
-    assert jobs(["a", "b", "c", "d"], every_voice=False) == [("slt", "a"), ("rms", "b"), ("awb", "c"), ("slt", "d")]
-    assert jobs(["a"], every_voice=True) == [("slt", "a"), ("rms", "a"), ("awb", "a")]
+class Speller:
+    """A phonemizer whose phonemes are the letters, with the accent before them."""
+
+    def __init__(self, british: bool) -> None:
+        self.british = british
+
+    def __call__(self, texts):
+        return [f"{'gb' if self.british else 'us'} {one}" for one in texts]
+
+
+def test_voices_speak_in_turn_or_all_and_each_in_its_accent(monkeypatch):
+    monkeypatch.setattr(phonemes, "Phonemizer", Speller)
+    texts = ["One two three.", "Two three four.", "Three four five.", "Four five six.", "Five six seven."]
+    in_turn = list(phonemes.lines(texts, every_voice=False))
+    assert [line.voice for line in in_turn] == [voice.name for voice in (*VOICES, VOICES[0])]
+    assert [line.text for line in in_turn] == texts
+    assert [line.phonemes[:2] for line in in_turn[:4]] == ["us", "us", "gb", "gb"]
+    every = list(phonemes.lines(texts[:1], every_voice=True))
+    assert [line.voice for line in every] == [voice.name for voice in VOICES]
+    assert len(list(phonemes.lines(["Yes."], every_voice=False))) == len(VOICES)
+
+
+@pytest.mark.parametrize(
+    ("espeak", "british", "teacher"),
+    [
+        ("həlˈo^ʊ", False, "həlˈO"),
+        ("həlˈə^ʊ", True, "həlˈQ"),
+        ("ɚɹˈa^ɪvd", False, "əɹˈIvd"),
+        ("ðe^əɹ", True, "ðɛːɹ"),
+        ("klˈi^ə", True, "klˈɪə"),
+        ("bˈɜːd", False, "bˈɜɹd"),
+        ("t^ʃˈɜːt^ʃ", True, "ʧˈɜːʧ"),
+        ("wˈɔːɾɚ", False, "wˈɔTəɹ"),
+        ("ɹˈe^ɪn, bˈɔ^ɪ?", False, "ɹˈAn, bˈY?"),
+    ],
+)
+def test_phonemes_are_those_that_the_teacher_was_trained_with(espeak, british, teacher):
+    assert phonemes.translated(espeak, british) == teacher
+
+
+def test_lines_are_read_as_they_were_written(tmp_path):
+    (tmp_path / "lines").write_text('{"voice": "emma", "text": "Hello.", "phonemes": "həlˈQ."}\n', encoding="utf-8")
+    assert phonemes.read(tmp_path / "lines") == [Line("emma", "Hello.", "həlˈQ.")]
+
+
+def test_a_paragraph_is_longer_than_a_sentence():
+    rules, draw = grammar.load(), random.Random(2)
+    for _ in range(20):
+        made = text.long(["The dog ran home.", "It rained."], rules, draw)
+        assert text.MAX_WORDS < len(text.words(made)) <= text.LONG_WORDS
 
 
 def utterances(first: int, count: int) -> list[Utterance]:
-    return [Utterance("slt", f"number {i}", np.full(10 + i, i, np.int16)) for i in range(first, first + count)]
+    return [Utterance("hazel", f"number {i}", np.full(10 + i, i, np.int16)) for i in range(first, first + count)]
 
 
 def test_shards_are_read_as_soon_as_they_are_complete(tmp_path):

@@ -137,7 +137,7 @@ def test_quick_codec_equals_the_official_codec() -> None:
     config = codec_config(toy=True)
     slow = official_codec(config)
     quick = quick_codec.build(config, slow.state_dict())
-    audio = torch.randn(2, 1, 3200)
+    audio = torch.randn(2, 1, 4800)
     latents = slow.encode(audio, config["sample_rate"])
     torch.testing.assert_close(quick.encode(audio, config["sample_rate"]), latents, rtol=1e-4, atol=1e-5)
     latents = torch.randn_like(latents)
@@ -160,7 +160,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, time = tmp_path_factory.mktemp("speech"), np.arange(RATE * 2) / RATE
     tones = [(8000 * np.sin(2 * np.pi * pitch * time)).astype(np.int16) for pitch in (110, 150, 220, 300)]
     write_plan(folder, Plan(4, 1, "tones"))
-    write_shard(folder, 0, [Utterance("slt", "Hello.", tone) for tone in tones])
+    write_shard(folder, 0, [Utterance(VOICES[0].name, "Hello.", tone) for tone in tones])
     return folder
 
 
@@ -199,7 +199,7 @@ def test_a_codec_is_trained_and_then_its_decoder_alone(speech: Path, tmp_path: P
 def test_the_component_loss_gives_latents_from_which_the_spectrogram_follows() -> None:
     """Latents become uncorrelated components of unit deviation that determine most of the spectrogram."""
     torch.manual_seed(0)
-    loss, audio = ComponentLoss(32, 640), torch.randn(40, RATE)
+    loss, audio = ComponentLoss(32, 960), torch.randn(40, RATE)
     loudness = 10 ** (2 * torch.rand(40, 100, 1) - 3)  # another every 10 ms
     audio = (audio.view(40, 100, -1) * loudness).flatten(1)
     patches = loss.patches(audio)
@@ -220,7 +220,7 @@ def test_the_component_loss_gives_latents_from_which_the_spectrogram_follows() -
 
 
 def test_components_without_variance_are_not_scaled_up() -> None:
-    loss = ComponentLoss(8, 640)
+    loss = ComponentLoss(8, 960)
     patches = torch.randn(500, 1) * torch.ones(4 * ComponentLoss.BANDS)
     loss.fit(patches)
     wanted = (patches - loss.get_buffer("mean")) @ loss.get_buffer("basis")
@@ -246,6 +246,18 @@ def test_a_continued_run_keeps_its_components(speech: Path, tmp_path: Path) -> N
     assert not torch.equal(first.components.get_buffer("basis"), second.components.get_buffer("basis"))
     second.load(first.state())
     assert torch.equal(first.components.get_buffer("basis"), second.components.get_buffer("basis"))
+
+
+def test_a_run_continues_from_a_brief_state(speech: Path, tmp_path: Path) -> None:
+    """The brief file has no state of the optimizers; the time and the steps go on."""
+    first = train(speech, tmp_path, "--alone", "0.5", "--part", "1")
+    (tmp_path / "state.pt").unlink()
+    before = torch.load(tmp_path / "brief.pt", weights_only=True)
+    assert "muon" not in before and before["codec"]["decoder.model.0.weight"].dtype == torch.float16
+    later = train(speech, tmp_path, "--alone", "0.5")
+    after = torch.load(tmp_path / "brief.pt", weights_only=True)
+    assert after["steps"] > before["steps"] and after["spent"] > before["spent"]
+    assert any(not torch.equal(first[name], later[name]) for name in first)
 
 
 def test_an_encoder_that_is_trained_further_keeps_the_deviation_of_its_latents(
@@ -274,6 +286,36 @@ def test_a_model_starts_with_the_weights_of_a_checkpoint(corpus: Corpus, tmp_pat
     later = load_file(tmp_path / "later" / "averaged.safetensors")
     for name, weight in first.items():
         torch.testing.assert_close(later[name], weight, rtol=1e-5, atol=1e-7)
+
+
+def test_a_model_continues_from_a_brief_state(corpus: Corpus, tmp_path: Path) -> None:
+    from tools.voice import encode
+
+    encode.save(corpus, tmp_path / "latents")
+    command = [sys.executable, "-m", "tools.voice.train_model", tmp_path / "latents", tmp_path / "model"]
+    flags = ["--toy", "--positions", "3840", "--processes", "1", "--seconds"]
+    cwd = Path(__file__).parents[3]
+    subprocess.run([*command, *flags, "0.1"], check=True, timeout=LONGEST, cwd=cwd)
+    (tmp_path / "model" / "state.pt").unlink()
+    before = torch.load(tmp_path / "model" / "brief.pt", weights_only=True)
+    done = subprocess.run([*command, *flags, "0.1"], check=True, timeout=LONGEST, cwd=cwd)
+    after = torch.load(tmp_path / "model" / "brief.pt", weights_only=True)
+    assert done.returncode == 0 and after["steps"] == before["steps"]  # its time was used up before
+    assert all(torch.equal(after["net"][name], before["net"][name]) for name in before["net"])
+
+
+def test_an_unnamed_voice_is_the_first_one(corpus: Corpus) -> None:
+    """Only rows of the first voice have neither a tag nor a recording before the target."""
+    composer, rng = batches.Composer(corpus), np.random.default_rng(7)
+    unnamed = set()
+    for i in list(range(len(corpus))) * 20:
+        row = composer.draw(i, rng)
+        tag = composer.tags[corpus.voice[i]]
+        before = row.ids[: int(np.flatnonzero(row.target)[0])]
+        recorded = bool(row.patch[: len(before)].any())
+        if not recorded and not np.array_equal(before[: len(tag)], tag):
+            unnamed.add(int(corpus.voice[i]))
+    assert unnamed == {0}
 
 
 def test_a_checkpoint_gets_another_codec(speech: Path, tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# The steps of the recipe that need a GPU, one a call. A step that is done is not repeated, and one that was interrupted
+# goes on. With two GPUs the teacher speaks on both, and the model and the decoder are trained at the same time.
+#
+#   bash tools/voice/gpu.sh STEP [SECONDS]
+#
+#   teach    the teacher speaks: build/voice/lines.jsonl to speech, and three short files to held_out and presets
+#   codec    train the codec as a whole for SECONDS
+#   encode   encode the speech with it; afterwards its encoder must not change
+#   model    train the model for SECONDS, and at the same time the decoder of the codec, or after it with one GPU
+#   export   write the checkpoint, and the teacher's held-out speech after the codec
+#
+# BUILD names the folder (build/voice), STYLES the teacher's voices (kokoro-js/voices), and PART the seconds after which a
+# training ends, to go on in a later call.
+set -euo pipefail
+step=${1:?a step: teach, codec, encode, model or export} seconds=${2:-0}
+build=${BUILD:-build/voice} styles=${STYLES:-kokoro-js/voices}
+gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
+export PYTHONUNBUFFERED=1
+recipe() { python3 -m "tools.voice.$1" "${@:2}"; }
+on() { CUDA_VISIBLE_DEVICES=$1 recipe "${@:2}"; } # on one GPU, by its number
+part=(${PART:+--part "$PART"})
+last=$((gpus > 0 ? gpus - 1 : 0))
+
+case $step in
+  teach)
+    for share in $(seq 1 "$((last + 1))"); do
+      on "$((share - 1))" speak "$build/lines.jsonl" "$build/speech" --styles "$styles" --share "$share/$((last + 1))" &
+      jobs[share]=$!
+    done
+    for job in "${jobs[@]}"; do wait "$job"; done
+    for name in held_out presets; do recipe speak "$build/$name.jsonl" "$build/$name" --styles "$styles"; done
+    ;;
+  codec)
+    if test -e "$build/latents/index.npz"; then echo "the speech is encoded; remove $build/latents to train on" >&2; exit 1; fi
+    on 0 train_vae "$build/speech" "$build/encoder" --seconds "$seconds" "${part[@]}" --alone 0.8
+    ;;
+  encode)
+    test -e "$build/latents/index.npz" || on 0 encode "$build/speech" "$build/encoder" "$build/latents"
+    ;;
+  model)
+    decode() { on "$last" train_vae "$build/speech" "$build/codec" --seconds "$seconds" "${part[@]}" --start "$build/encoder" --alone 0.15; }
+    on 0 train_model "$build/latents" "$build/model" --seconds "$seconds" "${part[@]}" & model=$!
+    ((gpus < 2)) || decode
+    wait "$model"
+    ((gpus > 1)) || decode
+    ;;
+  export)
+    recipe export "$build/codec" "$build/model" "$build/checkpoint"
+    recipe ceiling "$build/held_out" "$build/checkpoint" "$build/said"
+    ;;
+  *)
+    echo "unknown step $step; the steps are teach, codec, encode, model and export" >&2
+    exit 2
+    ;;
+esac
