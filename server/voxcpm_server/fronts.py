@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.listen_address import MAX_PORT, ListenAddress, bound, cannot_listen, is_unix, listen_address
 from voxcpm_grpc.merged_metrics import MergedMetrics, metrics_page, new_registry
 from voxcpm_grpc.pool.handle import HandleFactory

@@ -11,9 +11,8 @@ from support.fake_engine import INFO
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.ipc import messages as m
-from voxcpm_grpc.ipc.channel import bind, pair_socket
-from voxcpm_grpc.ipc.child_process import Addresses
-from voxcpm_grpc.pool.host.attached import HostConnection, connected_to_host
+from voxcpm_grpc.ipc.sockets import Addresses, bind, unbounded
+from voxcpm_grpc.pool.host.attached import connected_to_host
 
 
 @pytest.fixture
@@ -23,39 +22,36 @@ def context():
     context.destroy(linger=0)
 
 
-async def test_no_engine_leaves_the_file_of_its_socket_behind(context, tmp_path):
-    host, front = pair_socket(context), pair_socket(context)
-    host.bind("inproc://front")
-    front.connect("inproc://front")
-    connection = HostConnection(context, front)
-    [make_handle] = connection.factories(["cpu:0"])
-    receiving = asyncio.create_task(connection.receive())
-    for number in range(2):
-        address = f"ipc://{tmp_path}/{number}"
-        handle, engine = make_handle(), pair_socket(context)
-        engine.connect(address)
-        await engine.send(m.encode_reports([m.Ready(INFO)]))
-        await host.send(m.encode_command(m.EngineReady("cpu:0", address, number)))
-        async with asyncio.timeout(HANG_SECONDS):
-            assert await handle.start() == INFO
-        [restarts] = connection.restarts(["cpu:0"])
-        assert restarts.count == number, "the host counts them for all fronts, also for one that starts later"
-        assert not list(tmp_path.iterdir())
-        await host.send(m.encode_command(m.EngineExpected("cpu:0", 40.0)))
-        await host.send(m.encode_command(m.EngineLost("cpu:0")))
-        async with asyncio.timeout(HANG_SECONDS):
-            assert [batch async for batch in handle.reports()] == []
-        assert 30.0 < restarts.seconds_left <= 40.0
-        await handle.close()
-    receiving.cancel()
-    await asyncio.wait([receiving])
+async def test_a_front_follows_the_engines_of_its_host(context, tmp_path):
+    commands, reports = unbounded(context.socket(zmq.PUSH)), unbounded(context.socket(zmq.PULL))
+    addresses = [bind(socket, f"ipc://{tmp_path}/{number}") for number, socket in enumerate((commands, reports))]
+    async with connected_to_host(Addresses(*addresses, "")) as host:
+        [make_handle] = host.factories(["cpu:0"])
+        for number in range(2):
+            engine = unbounded(context.socket(zmq.ROUTER))
+            address = bind(engine, f"ipc://{tmp_path}/engine{number}")
+            ready = m.EngineReady("cpu:0", address, "3", INFO, number)
+            await commands.send(m.encode_command(ready))
+            handle = make_handle()
+            async with asyncio.timeout(HANG_SECONDS):
+                assert await handle.start() == INFO
+                [restarts] = host.restarts(["cpu:0"])
+                assert restarts.count == number, "the host counts them for all fronts, also for one that starts later"
+                handle.post(m.AskStats(7))
+                front, command = await engine.recv_multipart()
+                assert (front, m.decode_command(command)) == (b"3", m.AskStats(7))
+                await commands.send(m.encode_command(m.EngineExpected("cpu:0", 40.0)))
+                await commands.send(m.encode_command(m.EngineLost("cpu:0")))
+                assert [batch async for batch in handle.reports()] == []
+            assert 30.0 < restarts.seconds_left <= 40.0
+            await handle.close()
 
 
 async def test_a_handle_that_is_not_closed_does_not_block_the_end(context, tmp_path):
-    sockets = pair_socket(context), context.socket(zmq.PULL)
-    addresses = Addresses(*(bind(socket, f"ipc://{tmp_path}/{number}") for number, socket in enumerate(sockets)))
+    sockets = context.socket(zmq.PUSH), context.socket(zmq.PULL)
+    addresses = (bind(socket, f"ipc://{tmp_path}/{number}") for number, socket in enumerate(sockets))
     async with asyncio.timeout(HANG_SECONDS):
-        async with connected_to_host(addresses) as host:
+        async with connected_to_host(Addresses(*addresses, "")) as host:
             [make_handle] = host.factories(["cpu:0"])
             handle = make_handle()
     assert handle.name == "engine cpu:0"

@@ -76,7 +76,6 @@ async def test_an_engine_starts_handles_a_request_and_stops(tmp_path, monkeypatc
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     handle = ProcessHandle(MakeFake(), name="engine-7")
     assert await handle.start() == INFO
-    assert list(tmp_path.iterdir()) == [], "the file of the socket is removed once it is connected"
     handle.post(m.Submit(request("a", 3), 10))
     reports = []
     async with contextlib.aclosing(reports_of(handle)) as stream:
@@ -88,6 +87,7 @@ async def test_an_engine_starts_handles_a_request_and_stops(tmp_path, monkeypatc
     pid = handle.pid
     await handle.close()
     assert is_gone(pid)
+    assert list(tmp_path.iterdir()) == [], "the folder of its sockets is removed"
     await handle.close()  # a second time
 
 
@@ -146,7 +146,7 @@ async def test_a_start_and_a_close_can_both_be_cancelled(tmp_path, monkeypatch):
 
 
 async def test_close_does_not_wait_for_a_process_that_a_driver_blocks(monkeypatch, caplog):
-    monkeypatch.setattr("voxcpm_grpc.ipc.child_process.KILL_SECONDS", 0.2)
+    monkeypatch.setattr("voxcpm_grpc.ipc.process.KILL_SECONDS", 0.2)
     async with started(stop_seconds=0.2) as handle:
         os.kill(pid_of(handle), signal.SIGSTOP)
         kill = SpawnProcess.kill
@@ -239,7 +239,7 @@ async def test_reports_end_when_the_process_is_killed():
 
 
 async def test_the_last_reports_arrive_after_the_end_of_the_process(tmp_path, monkeypatch):
-    monkeypatch.setattr("voxcpm_grpc.ipc.channel.LAST_REPORTS_SECONDS", 2.0)
+    monkeypatch.setattr("voxcpm_grpc.ipc.sockets.LAST_REPORTS_SECONDS", 2.0)
     finished = tmp_path / "finished"
     async with started() as handle:
         handle.post(m.Submit(request("a", 50, f"then {finished}"), 50))

@@ -110,7 +110,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_gateway": ("voxcpm_client", "credentials", "listen_address", "logs", "web_names", "errors"),
     "voxcpm_gateway.page": ("voxcpm_gateway", "voxcpm_client", "audio"),
-    "voxcpm_server.signals": ("errors", "ipc.child_process"),
+    "voxcpm_server.signals": ("errors", "ipc.process"),
     "voxcpm_server.auth": ("credentials", "listen_address", "settings", "web_names", "addresses", "errors"),
     "voxcpm_server.text.chinese": (),
     "voxcpm_server.text.english": (),

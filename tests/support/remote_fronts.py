@@ -17,7 +17,7 @@ from support.pools import Launcher, patient
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code
-from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.host.attached import AttachedPool, connected_to_host, set_up
 from voxcpm_grpc.pool.host.engine_host import EngineHost

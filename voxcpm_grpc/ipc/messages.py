@@ -100,15 +100,8 @@ class Stop(_Message, frozen=True):
     at_once: bool = False
 
 
-class Attach(_Message, frozen=True):
-    """Connect to one more front, which listens at `address`, and send it Ready."""
-
-    front: str
-    address: str
-
-
 class Detach(_Message, frozen=True):
-    """Disconnect from a front that has ended, and cancel its work. An unknown front is ignored."""
+    """Cancel the work of a front that has ended, and ignore what still arrives from it."""
 
     front: str
 
@@ -117,13 +110,15 @@ class Detach(_Message, frozen=True):
 
 
 class EngineReady(_Message, frozen=True):
-    """The engine of a replica is ready, and connects to `address` when the front listens there.
+    """The engine of a replica is ready. The front connects to `address` by the name `front`.
 
     It is the one after `restarts` others.
     """
 
     replica: str
     address: str
+    front: str
+    info: ModelInfo
     restarts: int = 0
 
 
@@ -233,7 +228,6 @@ Command = (
     | Preload
     | Keep
     | Stop
-    | Attach
     | Detach
     | EngineReady
     | EngineExpected
@@ -250,9 +244,13 @@ Command = (
 
 
 class Ready(_Message, frozen=True):
-    """The process serves this model. The first report of an engine that has loaded it, and of a front that serves."""
+    """The process serves this model. Sent by an engine that has loaded it, and by a front that serves.
+
+    `address` is where fronts connect to the engine.
+    """
 
     info: ModelInfo
+    address: str = ""
 
 
 class Starting(_Message, frozen=True):

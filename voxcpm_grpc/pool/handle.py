@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from voxcpm_grpc import logs
-from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
-from voxcpm_grpc.ipc.messages import Command, Report
+from voxcpm_grpc.ipc.messages import Command, Detach, Report, Stop
+from voxcpm_grpc.ipc.process import ChildProcess
+from voxcpm_grpc.ipc.sockets import Addresses, FrontSocket, received
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.standby import Standby
 from voxcpm_grpc.request import ModelInfo
@@ -83,14 +85,30 @@ class ProcessHandle(ChildProcess):
             stop_seconds=stop_seconds,
         )
         self._standby = standby
+        self._front: FrontSocket | None = None
 
     async def start(self) -> ModelInfo:
-        if self._standby is None:
-            return await super().start()
-        with self._standby.engine_starts():
+        with self._standby.engine_starts() if self._standby else contextlib.nullcontext():
             info = await super().start()
-        self._standby.keep(info.device)
+        if self._standby:
+            self._standby.keep(info.device)
+        self._front = FrontSocket(self.address, "front")
         return info
+
+    def post(self, command: Command) -> None:
+        if isinstance(command, Stop | Detach) or self._front is None:
+            super().post(command)
+        elif not self._ended.is_set():
+            self._front.post(command)
+
+    def reports(self) -> AsyncGenerator[list[Report]]:
+        front = (self._front.socket,) if self._front else ()
+        return received(self._ended, self._reports, *front)
+
+    async def close(self, *, force: bool = False) -> None:
+        await super().close(force=force)
+        if self._front:
+            self._front.close()
 
     async def _started(self, addresses: Addresses) -> SpawnProcess:
         if self._standby and (process := self._standby.take(self.name, self._main, addresses)):

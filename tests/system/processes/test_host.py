@@ -13,7 +13,7 @@ from pathlib import Path
 from support.fake_engine import INFO
 from support.waiting import HANG_SECONDS, until
 
-from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.host import engine_host
 from voxcpm_grpc.pool.host.attached import connected_to_host, set_up

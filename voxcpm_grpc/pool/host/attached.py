@@ -6,21 +6,18 @@ import asyncio
 import contextlib
 import multiprocessing
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from functools import partial
-from pathlib import Path
 
 import zmq
 import zmq.asyncio
 
 from voxcpm_grpc import progress
-from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc import child_process, messages
-from voxcpm_grpc.ipc.channel import Channel, pair_socket
-from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.ipc import messages, process
 from voxcpm_grpc.ipc.messages import (
     AdapterList,
     AskFront,
+    Command,
     EngineExpected,
     EngineLost,
     EngineReady,
@@ -34,6 +31,7 @@ from voxcpm_grpc.ipc.messages import (
     StartFailed,
     Stop,
 )
+from voxcpm_grpc.ipc.sockets import LINGER_MS, Addresses, FrontSocket, received, unbounded
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.adapter_catalog import OnChange
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
@@ -47,7 +45,6 @@ from voxcpm_grpc.settings.engine import SupervisionSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
 
 PAUSE_SECONDS = 0.05  # short, because the start of a handle waits for the next engine
-LINGER_MS = 1000
 UNLIMITED = 1 << 62
 
 SUPERVISION = SupervisionSettings(  # the host supervises the engines and reports the loss of one
@@ -62,13 +59,13 @@ class HostConnection:
     `cut_off` is called when it must end at once. `questions` are those of the host and of other fronts.
     """
 
-    def __init__(self, context: zmq.asyncio.Context, socket: zmq.asyncio.Socket, name: str = "") -> None:
-        self.context = context
+    def __init__(self, commands: zmq.asyncio.Socket, reports: zmq.asyncio.Socket, name: str = "") -> None:
         self.stopped = asyncio.Event()
         self.skip_delay = False
         self.cut_off: Callable[[], object] = self.stopped.set
-        self.questions = FrontQuestions(name, self._send)
-        self._socket = socket
+        self.questions = FrontQuestions(name, self.send)
+        self._commands = commands
+        self._reports = reports
         self._attachments: dict[str, _Attachment] = {}  # by replica
         self._names: dict[str, HostNames] = {}  # by the first replica of each model
 
@@ -76,7 +73,7 @@ class HostConnection:
         """A factory for each replica of the host, whose handles wait until the replica has an engine."""
         made = {replica: _Attachment() for replica in replicas}
         self._attachments |= made
-        return [partial(AttachedHandle, replica, self.context, attachment) for replica, attachment in made.items()]
+        return [partial(AttachedHandle, replica, attachment) for replica, attachment in made.items()]
 
     def restarts(self, replicas: Iterable[str]) -> list[Restarts]:
         """The restarts of these replicas, as the host counts and expects them."""
@@ -85,22 +82,22 @@ class HostConnection:
     def names(self, replicas: Iterable[str]) -> HostNames:
         """The names of the LoRA adapters of the model to which these replicas belong."""
         first = next(iter(replicas))
-        return self._names.setdefault(first, HostNames(first, self._send))
+        return self._names.setdefault(first, HostNames(first, self.send))
 
     def send_ready(self, info: ModelInfo) -> None:
         """Report that the front serves."""
-        self._send(Ready(info))
+        self.send(Ready(info))
 
     def send_start_failed(self, message: str) -> None:
         """Report that the front cannot serve; `message` tells the operator why."""
-        self._send(StartFailed(message))
+        self.send(StartFailed(message))
 
     async def receive(self) -> None:
         """Handle the commands of the host. Runs until cancelled."""
         while True:
-            match messages.decode_command(await self._socket.recv()):
-                case EngineReady(replica, address, restarts):
-                    self._attachments[replica].on_ready(address, restarts)
+            match messages.decode_command(await self._commands.recv()):
+                case EngineReady(replica) as ready:
+                    self._attachments[replica].on_ready(ready)
                 case EngineExpected(replica, seconds):
                     self._attachments[replica].restarts.expect(seconds)
                 case EngineStarting(replica, step):
@@ -121,8 +118,8 @@ class HostConnection:
                     self.skip_delay = skip_delay
                     self.stopped.set()
 
-    def _send(self, report: Report) -> None:
-        self._socket.send(messages.encode_reports([report]))
+    def send(self, report: Report) -> None:
+        self._reports.send(messages.encode_reports([report]))
 
 
 class HostNames:
@@ -144,11 +141,11 @@ class HostNames:
 
 
 class _Attachment:
-    """The address of a replica's current engine, the event that is set when that engine is lost, and its restarts."""
+    """A replica's current engine, the event that is set when that engine is lost, and its restarts."""
 
     def __init__(self) -> None:
         self.restarts = Restarts()
-        self._address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._ready: asyncio.Future[EngineReady] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
         self._listener: Listener = progress.ignore
         self._step: Progress | None = None  # the last one; it may arrive before the first `report_to`
@@ -163,63 +160,48 @@ class _Attachment:
         self._step = step
         self._listener(step)
 
-    def on_ready(self, address: str, restarts: int) -> None:
+    def on_ready(self, ready: EngineReady) -> None:
         self._step = None
-        self.restarts.count = restarts
-        self._address.set_result(address)
+        self.restarts.count = ready.restarts
+        self._ready.set_result(ready)
 
     def on_lost(self) -> None:
         self._lost.set()
         self._lost = asyncio.Event()
-        self._address = asyncio.get_running_loop().create_future()
+        self._ready = asyncio.get_running_loop().create_future()
 
-    async def engine(self) -> tuple[str, asyncio.Event]:
-        """Wait for an engine; returns the address to listen at, and the event of its loss."""
+    async def engine(self) -> tuple[EngineReady, asyncio.Event]:
+        """Wait for an engine; returns it, and the event of its loss."""
         lost = self._lost
-        return await asyncio.shield(self._address), lost
+        return await asyncio.shield(self._ready), lost
 
 
-class AttachedHandle(Channel):
+class AttachedHandle:
     """The engine of a replica of the host, which starts and stops it; implements `pool.handle.Handle`."""
 
-    def __init__(self, replica: str, context: zmq.asyncio.Context, attachment: _Attachment) -> None:
-        super().__init__(context, asyncio.Event())
+    def __init__(self, replica: str, attachment: _Attachment) -> None:
         self.name = f"engine {replica}"
         self._attachment = attachment
-        self._first: list[Report] = []  # those that came with Ready
+        self._lost = asyncio.Event()
+        self._front: FrontSocket | None = None
 
     async def start(self) -> ModelInfo:
         self._attachment.report_to(progress.forwarder(self.name))
-        address, self._ended = await self._attachment.engine()
-        with _listening(self._socket, address):
-            async with contextlib.aclosing(self.reports()) as batches:
-                async for reports in batches:
-                    match reports:
-                        case [Ready(info), *first]:
-                            self._first = first
-                            return info
-        raise StartupError(f"{self.name} was lost before it was attached")
+        ready, self._lost = await self._attachment.engine()
+        self._front = FrontSocket(ready.address, ready.front)
+        return ready.info
 
-    async def reports(self) -> AsyncGenerator[list[Report]]:
-        if first := self._first:
-            self._first = []
-            yield first
-        async with contextlib.aclosing(super().reports()) as batches:
-            async for reports in batches:
-                yield reports
+    def post(self, command: Command) -> None:
+        if self._front and not self._lost.is_set():
+            self._front.post(command)
+
+    def reports(self) -> AsyncGenerator[list[Report]]:
+        assert self._front
+        return received(self._lost, self._front.socket)
 
     async def close(self, *, force: bool = False) -> None:
-        self._socket.close()
-
-
-@contextlib.contextmanager
-def _listening(socket: zmq.asyncio.Socket, address: str) -> Iterator[None]:
-    """Listen for one peer, and remove the file of the socket afterwards, which ZeroMQ would leave behind."""
-    socket.bind(address)
-    try:
-        yield
-    finally:
-        Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
+        if self._front:
+            self._front.close()
 
 
 class AttachedPool(EnginePool):
@@ -239,7 +221,7 @@ class AttachedPool(EnginePool):
 
 def set_up(log: LogOptions) -> None:
     """Set up the process of a front. Must run before anything else in it."""
-    child_process.set_up(log)
+    process.set_up(log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the host stops the front
 
 
@@ -247,17 +229,16 @@ def set_up(log: LogOptions) -> None:
 async def connected_to_host(addresses: Addresses) -> AsyncIterator[HostConnection]:
     """Connect to the host, and send heartbeats, which prove that the event loop runs."""
     context = zmq.asyncio.Context()
-    socket, heartbeats = pair_socket(context), context.socket(zmq.PUSH)
-    socket.linger = LINGER_MS
-    socket.connect(addresses.messages)
-    heartbeats.linger = 0
-    heartbeats.connect(addresses.heartbeats)
-    host = HostConnection(context, socket, multiprocessing.current_process().name)
+    commands: zmq.asyncio.Socket = unbounded(context.socket(zmq.PULL))
+    commands.connect(addresses.commands)
+    reports: zmq.asyncio.Socket = unbounded(context.socket(zmq.PUSH))
+    reports.linger = LINGER_MS
+    reports.connect(addresses.reports)
+    host = HostConnection(commands, reports, multiprocessing.current_process().name)
 
     async def send_heartbeats() -> None:
         while True:
-            with contextlib.suppress(zmq.Again):
-                await heartbeats.send(messages.encode_reports([Heartbeat(0.0, 0.0)]), zmq.DONTWAIT)
+            host.send(Heartbeat(0.0, 0.0))
             await asyncio.sleep(messages.HEARTBEAT_SECONDS)
 
     tasks = (

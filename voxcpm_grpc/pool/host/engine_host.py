@@ -18,10 +18,8 @@ import zmq
 
 from voxcpm_grpc import lora_files, progress
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
 from voxcpm_grpc.ipc.messages import (
     AdapterList,
-    Attach,
     Detach,
     EngineExpected,
     EngineLost,
@@ -31,7 +29,8 @@ from voxcpm_grpc.ipc.messages import (
     Report,
     Stop,
 )
-from voxcpm_grpc.ipc.socket_folder import SocketFolder
+from voxcpm_grpc.ipc.process import ChildProcess
+from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.pool.adapter_catalog import AdapterNames, registered
 from voxcpm_grpc.pool.background import cancel_and_wait, close_all, keep_running
 from voxcpm_grpc.pool.handle import START_SECONDS, Handle, HandleFactory
@@ -77,7 +76,8 @@ class EngineHost:
         self._started = False
         self._supervision = supervision
         self._standby = standby
-        self._folder = _socket_folder()
+        if fault := socket_fault():
+            raise StartupError(fault)
         self._loras = loras
         self._adapters = {next(iter(engines)): AdapterNames() for engines in models}  # by the first replica of each
         self._models = [
@@ -88,7 +88,6 @@ class EngineHost:
         self._fronts: dict[str, FrontProcess] = {}
         self.questions = HostQuestions(self._fronts)
         self._front_supervisors: list[Supervisor] = []
-        self._sockets = itertools.count()
         self._over = asyncio.Event()
 
     @property
@@ -135,7 +134,6 @@ class EngineHost:
             await close_all(supervisor.close(force=True) for supervisor in supervisors)
             if self._standby:
                 await self._standby.close()
-            self._folder.close()
 
     # ---- callbacks of engines and fronts
 
@@ -153,8 +151,6 @@ class EngineHost:
                     engine.handle.post(Detach(front.id))
             for names in self._adapters.values():
                 names.detach_front(front.id)
-            for path in self._folder.path.glob(f"{front.id}-*"):
-                path.unlink(missing_ok=True)
 
     def on_adapters(self, front: FrontProcess, report: AdapterList) -> None:
         for registration in report.registrations:
@@ -199,9 +195,9 @@ class EngineHost:
 
     def _connect(self, front: FrontProcess, engine: _EngineReplica) -> None:
         if engine.handle:
-            address = f"ipc://{self._folder.path}/{front.id}-{next(self._sockets)}"
-            front.post(EngineReady(engine.name, address, engine.supervisor.restarts.count))
-            engine.handle.post(Attach(front.id, address))
+            assert engine.info
+            address, restarts = engine.handle.address, engine.supervisor.restarts.count
+            front.post(EngineReady(engine.name, address, front.id, engine.info, restarts))
         else:
             front.post(EngineExpected(engine.name, engine.supervisor.restarts.seconds_left))
 
@@ -215,13 +211,6 @@ def socket_fault() -> str:
         f"the folder for temporary files, {parent}, has a path of {length} bytes; with the sockets between fronts "
         f"and engines the limit is {limit}; set TMPDIR to a shorter one"
     )
-
-
-def _socket_folder() -> SocketFolder:
-    """Create the folder. Raises StartupError if paths in it would be too long for sockets."""
-    if fault := socket_fault():
-        raise StartupError(fault)
-    return SocketFolder()
 
 
 class FrontProcess(ChildProcess):
@@ -287,7 +276,7 @@ class _EngineReplica:
         self, host: EngineHost, name: str, make_handle: HandleFactory, supervision: SupervisionSettings
     ) -> None:
         self.name = name
-        self.handle: Handle | None = None
+        self.handle: Any = None
         self.info: ModelInfo | None = None
         self.supervisor = Supervisor(
             make_handle,
