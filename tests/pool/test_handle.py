@@ -34,13 +34,13 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc import messages as m
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
 
 @contextlib.asynccontextmanager
 async def started(make=None, **options):
-    handle = ProcessHandle(make or MakeFake(), **options)
+    handle = EngineProcess(make or MakeFake(), **options)
     try:
         await handle.start()
         yield handle
@@ -67,14 +67,14 @@ async def finishes_a_request(handle) -> bool:
     return False
 
 
-def pid_of(handle: ProcessHandle) -> int:
+def pid_of(handle: EngineProcess) -> int:
     assert handle.pid
     return handle.pid
 
 
 async def test_an_engine_starts_handles_a_request_and_stops(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    handle = ProcessHandle(MakeFake(), name="engine-7")
+    handle = EngineProcess(MakeFake(), name="engine-7")
     assert await handle.start() == INFO
     handle.post(m.Submit(request("a", 3), 10))
     reports = []
@@ -96,7 +96,7 @@ async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monk
     loading.mkdir()
     sockets.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(sockets))
-    handle = ProcessHandle(MakeFake(before=LoadForever(loading)))
+    handle = EngineProcess(MakeFake(before=LoadForever(loading)))
     starting = asyncio.create_task(handle.start())
     await until(lambda: [*loading.iterdir()])
     [directory] = sockets.iterdir()
@@ -110,7 +110,7 @@ async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monk
 
 @pytest.mark.parametrize("ends", ["close", "terminate"])
 async def test_the_end_of_a_start_waits_for_no_compiler_and_leaves_none(tmp_path, ends):
-    handle = ProcessHandle(MakeFake(before=CompileForever(tmp_path)))
+    handle = EngineProcess(MakeFake(before=CompileForever(tmp_path)))
     starting = asyncio.create_task(handle.start())
     try:
         await until(lambda: len([*tmp_path.iterdir()]) == 2)
@@ -130,7 +130,7 @@ async def test_the_end_of_a_start_waits_for_no_compiler_and_leaves_none(tmp_path
 async def test_a_start_and_a_close_can_both_be_cancelled(tmp_path, monkeypatch):
     may_start, start = threading.Event(), SpawnProcess.start
     monkeypatch.setattr(SpawnProcess, "start", lambda process: (may_start.wait(HANG_SECONDS), start(process)))
-    handle = ProcessHandle(MakeFake(before=LoadForever(tmp_path)))
+    handle = EngineProcess(MakeFake(before=LoadForever(tmp_path)))
     starting = asyncio.create_task(handle.start())
     await asyncio.sleep(0)
     await asyncio.sleep(0)  # the process starts now
@@ -177,7 +177,7 @@ async def test_the_loopback_interface_replaces_unix_sockets_that_cannot_be_creat
     ],
 )
 async def test_the_error_of_a_failed_start_has_its_cause(before, message):
-    handle = ProcessHandle(MakeFake(before=before))
+    handle = EngineProcess(MakeFake(before=before))
     with pytest.raises(StartupError, match=message):
         await handle.start()
     await handle.close()
@@ -185,7 +185,7 @@ async def test_the_error_of_a_failed_start_has_its_cause(before, message):
 
 
 async def test_a_start_that_takes_too_long_fails(tmp_path):
-    handle = ProcessHandle(MakeFake(before=LoadForever(tmp_path)), start_seconds=1.0, stop_seconds=NEVER_SECONDS)
+    handle = EngineProcess(MakeFake(before=LoadForever(tmp_path)), start_seconds=1.0, stop_seconds=NEVER_SECONDS)
     with pytest.raises(StartupError, match="not ready after 1 seconds"):
         await handle.start()
     async with asyncio.timeout(HANG_SECONDS):  # a process that still loads is killed at once
@@ -194,7 +194,7 @@ async def test_a_start_that_takes_too_long_fails(tmp_path):
 
 
 async def test_a_factory_that_cannot_be_pickled_fails_the_start():
-    handle = ProcessHandle(lambda: FakeEngine())
+    handle = EngineProcess(lambda: FakeEngine())
     with pytest.raises(Exception, match="pickle"):
         await handle.start()
     await handle.close()
@@ -206,7 +206,7 @@ def test_a_handle_that_is_not_closed_blocks_nothing_and_leaves_no_process(is_sta
     pids: list[int] = []
 
     async def use() -> None:
-        handle = ProcessHandle(MakeFake())
+        handle = EngineProcess(MakeFake())
         handle.itself = handle  # type: ignore[attr-defined]
         if is_started:
             await handle.start()
@@ -279,7 +279,7 @@ async def test_an_idle_engine_ends_when_another_of_its_threads_receives_the_sign
 
 
 async def test_an_engine_that_does_not_stop_in_time_is_killed():
-    handle = ProcessHandle(MakeFake(), stop_seconds=0.3)
+    handle = EngineProcess(MakeFake(), stop_seconds=0.3)
     await handle.start()
     os.kill(pid_of(handle), signal.SIGSTOP)
     loop = asyncio.get_running_loop()
@@ -295,12 +295,12 @@ import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support import fake_engine
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
 async def main():
     folder = Path(sys.argv[1])
-    handle = ProcessHandle(fake_engine.MakeFake(before=fake_engine.{before}(folder)))
+    handle = EngineProcess(fake_engine.MakeFake(before=fake_engine.{before}(folder)))
     starting = asyncio.create_task(handle.start())
     while not [*folder.iterdir()]:
         await asyncio.sleep(0.01)

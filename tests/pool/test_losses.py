@@ -16,7 +16,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.pool import supervisor
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
 QUICK = patient(restart_seconds=0.2)
@@ -265,15 +265,15 @@ async def test_a_replica_that_does_not_restart_is_given_up():
 
 
 async def test_an_engine_that_cannot_be_closed_is_replaced(monkeypatch, caplog):
-    close, failures = ProcessHandle.close, []
+    close, failures = EngineProcess.close, []
 
-    async def fails_at_first(handle: ProcessHandle, *, force: bool = False) -> None:
+    async def fails_at_first(handle: EngineProcess, *, force: bool = False) -> None:
         await close(handle, force=force)
         if not failures:
             failures.append(handle)
             raise OSError("too many open files")
 
-    monkeypatch.setattr(ProcessHandle, "close", fails_at_first)
+    monkeypatch.setattr(EngineProcess, "close", fails_at_first)
     engine = Launcher([MakeFake()])
     async with started(engine, settings=QUICK) as pool:
         engine.kill()

@@ -110,36 +110,32 @@ class Detach(_Message, frozen=True):
 
 
 class EngineReady(_Message, frozen=True):
-    """The engine of a replica is ready. The front connects to `address` by the name `front`.
+    """An engine takes commands. The front connects to `address` by the name `front`.
 
-    It is the one after `restarts` others.
+    The engine has replaced `restarts` others.
     """
 
-    replica: str
+    engine: str
     address: str
     front: str
     info: ModelInfo
-    restarts: int = 0
-
-
-class EngineStarting(_Message, frozen=True):
-    """The engine of a replica is not ready yet."""
-
-    replica: str
-    progress: Progress
-
-
-class EngineExpected(_Message, frozen=True):
-    """The next engine of a replica is expected in `seconds`; none will be started if they are infinite."""
-
-    replica: str
-    seconds: float
+    restarts: int
 
 
 class EngineLost(_Message, frozen=True):
-    """The engine of a replica is lost, with all its work."""
+    """An engine is not ready yet, or is lost with all its work.
 
-    replica: str
+    The next one is expected in `seconds`; none will be started if they are infinite.
+    """
+
+    engine: str
+    seconds: float
+
+
+class EngineStarting(_Message, frozen=True):
+    """The progress of an engine that starts, whose name is the source of `progress`."""
+
+    progress: Progress
 
 
 # ---- between the host of the engines and a front, in both directions
@@ -159,13 +155,13 @@ class Registration(msgspec.Struct, frozen=True):
 
 
 class AdapterList(_Message, frozen=True):
-    """The registrations of a model, whose first replica is `replica`.
+    """The registrations of the model to which `engine` belongs, its first one.
 
     A front sends one that has changed. The host sends all to all fronts, after each change. A front whose registration
     is not among them, while another one has the name, came too late.
     """
 
-    replica: str
+    engine: str
     registrations: tuple[Registration, ...]
 
 
@@ -230,7 +226,6 @@ Command = (
     | Stop
     | Detach
     | EngineReady
-    | EngineExpected
     | EngineStarting
     | EngineLost
     | AdapterList

@@ -29,7 +29,6 @@ from voxcpm_grpc.ipc.messages import (
     Decode,
     Detach,
     Encode,
-    EngineExpected,
     EngineLost,
     EngineReady,
     EngineStarting,
@@ -245,7 +244,7 @@ class Dispatcher:
                     engine.cancel(id)
                 self._kept.pop(detached, None)
                 self._keep_all()
-            case EngineReady() | EngineExpected() | EngineStarting() | EngineLost() | AdapterList():
+            case EngineReady() | EngineStarting() | EngineLost() | AdapterList():
                 logger.error("an engine received %s, which is for fronts", type(command).__name__)
 
     def _keep_all(self) -> None:

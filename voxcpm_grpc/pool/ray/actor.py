@@ -23,7 +23,7 @@ FRONT = "front"  # the only one
 
 
 class VoxCPMEngine:
-    """The class of the actor, whose other end is `ray.handle`. Ray runs each of its methods in a thread of its own.
+    """The class of the actor, whose other end is `ray.engine`. Ray runs each of its methods in a thread of its own.
 
     The actor calls `make_engine`. Arguments and results are encoded messages of `ipc.messages`.
     """
