@@ -103,7 +103,7 @@ class ChildProcess:
 
         Ends after the last message of a process that has ended. Only one reader may iterate at a time.
         """
-        return received(self._ended, self._reports)
+        return received(self._reports, self._ended)
 
     def _listen(self) -> Addresses:
         """Listen at addresses in a new folder, which exists until the end of the process."""

@@ -120,21 +120,21 @@ class FrontSocket:
 
     def __init__(self, address: str, front: str) -> None:
         context = zmq.asyncio.Context()
-        self.socket: zmq.asyncio.Socket = unbounded(context.socket(zmq.DEALER))
-        self.socket.identity = front.encode("latin-1")
-        self.socket.connect(address)
+        self._socket: zmq.asyncio.Socket = unbounded(context.socket(zmq.DEALER))
+        self._socket.identity = front.encode("latin-1")
+        self._socket.connect(address)
         self._ended = asyncio.Event()
         # The garbage collector ends a context before its sockets, and so would block on one that is not closed.
-        self._release = weakref.finalize(self, release, context, self.socket)
+        self._release = weakref.finalize(self, release, context, self._socket)
 
     def post(self, command: Command) -> None:
         """Send a command; never waits. A command to an engine that has ended is dropped."""
-        if not self._ended.is_set() and not self.socket.closed:
-            self.socket.send(messages.encode_command(command), copy=False)
+        if not self._ended.is_set() and not self._socket.closed:
+            self._socket.send(messages.encode_command(command), copy=False)
 
     def reports(self) -> AsyncGenerator[list[Report]]:
         """Yield the reports of each step, in order. Ends after the last ones of an engine that has ended."""
-        return received(self._ended, self.socket)
+        return received(self._socket, self._ended)
 
     def end(self) -> None:
         """Send nothing any more, and end `reports` after the last ones."""
@@ -144,28 +144,21 @@ class FrontSocket:
         self._release()
 
 
-async def received(ended: asyncio.Event, *sockets: zmq.asyncio.Socket) -> AsyncGenerator[list[Report]]:
-    """Yield the reports of each message at these sockets. Ends after the last message of a process that has ended."""
-    end = asyncio.ensure_future(ended.wait())
-    reads = {socket: asyncio.ensure_future(socket.recv(copy=False)) for socket in sockets}
+async def received(socket: zmq.asyncio.Socket, ended: asyncio.Event) -> AsyncGenerator[list[Report]]:
+    """Yield the reports of each message at a socket. Ends after the last message of a process that has ended."""
+    end, read = asyncio.ensure_future(ended.wait()), asyncio.ensure_future(socket.recv(copy=False))
     try:
         while True:
-            await asyncio.wait((*reads.values(), end), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((read, end), return_when=asyncio.FIRST_COMPLETED)
             if end.done():  # its last messages may still be on the way
-                waiting = asyncio.wait(
-                    reads.values(), timeout=LAST_REPORTS_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                )
-                if not (await waiting)[0]:
-                    return
-            for socket, read in reads.items():
-                if read.cancelled():  # the socket was closed
-                    return
-                if read.done():
-                    yield messages.decode_reports(read.result().buffer)
-                    reads[socket] = asyncio.ensure_future(socket.recv(copy=False))
+                await asyncio.wait((read,), timeout=LAST_REPORTS_SECONDS)
+            if not read.done() or read.cancelled():  # the socket was closed
+                return
+            yield messages.decode_reports(read.result().buffer)
+            read = asyncio.ensure_future(socket.recv(copy=False))
     finally:
-        for future in (end, *reads.values()):
-            future.cancel()
+        end.cancel()
+        read.cancel()
 
 
 def unbounded(socket: S) -> S:

@@ -11,26 +11,17 @@ from voxcpm_grpc.request import ModelInfo
 
 
 class Connection(Protocol):
-    """The connection of a front to one engine. Belongs to one event loop, which no method blocks."""
+    """The connection of a front to one engine. Belongs to one event loop, which no method blocks.
 
-    def post(self, command: Command) -> None:
-        """Send a command; never waits. It is dropped after `end`."""
-        ...
+    `post` never waits. `reports` yields the reports of each step, in order; after an error, another iteration goes on
+    with the next ones. `end` notes that the engine has ended: no command is sent any more, and `reports` ends after the
+    last ones. `close` frees the connection.
+    """
 
-    def reports(self) -> AsyncGenerator[list[Report]]:
-        """Yield the reports of each step, in order. After `end`, it ends with those that have arrived.
-
-        Only one reader may iterate at a time. After an error, another iteration goes on with the next reports.
-        """
-        ...
-
-    def end(self) -> None:
-        """Note that the engine has ended."""
-        ...
-
-    def close(self) -> None:
-        """Free the connection. May be called more than once."""
-        ...
+    def post(self, command: Command) -> None: ...
+    def reports(self) -> AsyncGenerator[list[Report]]: ...
+    def end(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class EngineListener(Protocol):
@@ -38,40 +29,28 @@ class EngineListener(Protocol):
 
     def on_ready(self, engine: str, info: ModelInfo, restarts: int) -> None:
         """An engine takes commands. It has replaced `restarts` others."""
-        ...
 
     def on_lost(self, engine: str, seconds: float) -> None:
         """There is no engine yet, or no longer. The next one is expected in `seconds`; none if they are infinite.
 
         Called again for each new expectation.
         """
-        ...
 
     def on_removed(self, engine: str) -> None:
         """The engine has been stopped for good."""
-        ...
 
 
 class Engines(Protocol):
-    """The engines of one model, which restart when they are lost. Belongs to one event loop."""
+    """The engines of one model, which restart when they are lost. Belongs to one event loop.
+
+    `names` owns the names of the model's LoRA adapters. `watch` reports the present state of each engine, and all later
+    events. `connect` takes the name of an engine that is ready. `start` waits until the engines serve, and raises
+    StartupError if they cannot. `close` stops them, or leaves them to their owner; it may be called more than once.
+    """
 
     @property
-    def names(self) -> NameOwner:
-        """The owner of the names of the model's LoRA adapters."""
-        ...
-
-    def watch(self, listener: EngineListener) -> None:
-        """Report the present state of each engine, and all later events."""
-        ...
-
-    def connect(self, engine: str) -> Connection:
-        """Connect to an engine that is ready."""
-        ...
-
-    async def start(self) -> None:
-        """Start the engines, and wait until they serve. Raises StartupError if they cannot."""
-        ...
-
-    async def close(self) -> None:
-        """Stop the engines, or leave them to their owner. No event follows. May be called more than once."""
-        ...
+    def names(self) -> NameOwner: ...
+    def watch(self, listener: EngineListener) -> None: ...
+    def connect(self, engine: str) -> Connection: ...
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...

@@ -23,6 +23,7 @@ from voxcpm_grpc.ipc.messages import AdapterList, EngineLost, EngineReady, Engin
 from voxcpm_grpc.ipc.process import ChildProcess
 from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.pool.background import cancel_and_wait, close_all, keep_running
+from voxcpm_grpc.pool.directory import EngineListener
 from voxcpm_grpc.pool.local import START_SECONDS, LocalEngines
 from voxcpm_grpc.pool.questions import HostQuestions
 from voxcpm_grpc.pool.supervisor import Supervisor
@@ -42,7 +43,7 @@ FrontMain = Callable[..., None]
 NAME_LENGTH = 40  # the most that a socket and its folder add to a path
 
 
-class Host:
+class Host(EngineListener):
     """Fronts in processes of their own, and the engines that all of them use. A front that is lost is replaced.
 
     The loss of a front ends its own streams; the loss of an engine ends its work for all fronts. Each front is a
@@ -107,12 +108,6 @@ class Host:
 
     # ---- events of engines and fronts
 
-    def on_ready(self, engine: str, info: ModelInfo, restarts: int) -> None:
-        pass
-
-    def on_removed(self, engine: str) -> None:
-        pass
-
     def on_lost(self, engine: str, seconds: float) -> None:
         if math.isinf(seconds) and any(engines.given_up for engines in self._models):
             self._over.set()
@@ -173,7 +168,7 @@ def socket_fault() -> str:
     )
 
 
-class FrontProcess(ChildProcess):
+class FrontProcess(ChildProcess, EngineListener):
     """A front in a process of its own, which follows the events of all engines.
 
     `id` is its name for the engines, and never that of another one.
@@ -206,9 +201,6 @@ class FrontProcess(ChildProcess):
 
     def on_lost(self, engine: str, seconds: float) -> None:
         self.post(EngineLost(engine, seconds))
-
-    def on_removed(self, engine: str) -> None:
-        self.on_lost(engine, math.inf)
 
     async def reports(self) -> AsyncGenerator[list[Report]]:
         async with contextlib.aclosing(super().reports()) as batches:

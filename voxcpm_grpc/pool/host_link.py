@@ -128,12 +128,10 @@ class HostEngines:
         self._listeners.clear()
 
     def watch(self, listener: EngineListener) -> None:
+        """Follow the engines, of which the host has reported none yet."""
         self._listeners.append(listener)
         for engine in self.engines:
-            if ready := self._ready.get(engine):
-                listener.on_ready(engine, ready.info, ready.restarts)
-            else:
-                listener.on_lost(engine, UNKNOWN_SECONDS)
+            listener.on_lost(engine, UNKNOWN_SECONDS)
 
     def connect(self, engine: str) -> FrontSocket:
         return FrontSocket(self._ready[engine].address, self._ready[engine].front)
@@ -145,7 +143,6 @@ class HostEngines:
             listener.on_ready(ready.engine, ready.info, ready.restarts)
 
     def on_lost(self, engine: str, seconds: float) -> None:
-        self._ready.pop(engine, None)
         for listener in self._listeners:
             listener.on_lost(engine, seconds)
 

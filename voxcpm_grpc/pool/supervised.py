@@ -19,11 +19,9 @@ from voxcpm_grpc.settings.engine import SupervisionSettings
 
 
 class Engine(Supervised, Protocol):
-    """One engine, from its start to its end."""
+    """One engine, from its start to its end. `connect` needs one that is ready."""
 
-    def connect(self) -> Connection:
-        """Connect to the engine, which is ready."""
-        ...
+    def connect(self) -> Connection: ...
 
 
 E = TypeVar("E", bound=Engine)

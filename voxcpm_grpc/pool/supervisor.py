@@ -29,24 +29,19 @@ STABLE_SECONDS = 60.0  # an engine that ran this long does not count as one that
 
 
 class Supervised(Protocol):
-    """One engine or front, from its start to its end. It is never restarted. Belongs to one event loop."""
+    """One engine or front, from its start to its end. It is never restarted. Belongs to one event loop.
+
+    `start` waits until it is ready, or raises StartupError. `reports` yields its reports, with a Heartbeat every
+    `messages.HEARTBEAT_SECONDS`, until it has ended. `close` stops it: it may finish its work unless `force` is true,
+    and is killed if it does not stop. `close` returns when the device is free; it may be called at any time and more
+    than once.
+    """
 
     name: str
 
-    async def start(self) -> ModelInfo:
-        """Start it, and wait until it is ready. Raises StartupError if that fails."""
-        ...
-
-    def reports(self) -> AsyncGenerator[list[Report]]:
-        """Yield reports, with a Heartbeat every `messages.HEARTBEAT_SECONDS`. Ends when it has ended."""
-        ...
-
-    async def close(self, *, force: bool = False) -> None:
-        """Stop it. It may finish its work unless `force` is true, and is killed if it does not stop.
-
-        Returns when it has ended and its device is free. May be called at any time and more than once.
-        """
-        ...
+    async def start(self) -> ModelInfo: ...
+    def reports(self) -> AsyncGenerator[list[Report]]: ...
+    async def close(self, *, force: bool = False) -> None: ...
 
 
 S = TypeVar("S", bound=Supervised)
