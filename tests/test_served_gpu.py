@@ -12,7 +12,7 @@ from voxcpm_client import AsyncClient, Prompt
 from voxcpm_client.voices import Latents
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
@@ -34,8 +34,8 @@ async def test_sixteen_streams_of_mixed_modes(full_size, tmp_path):  # noqa: F81
     )
     seconds = np.arange(2 * 16000) / 16000
     tone = (0.3 * np.sin(2 * np.pi * 220 * seconds)).astype(np.float32)
-    engine = ProcessHandle(RecordStats(LoadEngine(full_size, "full", settings.engine), tmp_path))
-    pool = EnginePool([lambda: engine], settings.supervision)
+    engine = EngineProcess(RecordStats(LoadEngine(full_size, "full", settings.engine), tmp_path))
+    pool = EnginePool(LocalEngines({"engine": lambda: engine}, settings.supervision))
     async with running_server(settings, pool=pool) as server, AsyncClient(server.address, timeout=120) as client:
         info = await client.model_info()
         assert (info.device, info.dtype, info.codec_dtype, info.feat_dim) == ("cuda:0", "bfloat16", "float16", 64)

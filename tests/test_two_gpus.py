@@ -25,7 +25,7 @@ from support.waiting import until
 
 from voxcpm_client import Client
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.request import AudioChunk, Conditioning, Request, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.main import LoadEngine
@@ -60,7 +60,7 @@ def taken_of_the_first() -> Iterator[list[int]]:
 async def test_an_engine_alone_on_the_second_gpu_takes_nothing_of_the_first(full_size, taken_of_the_first):  # noqa: F811
     """The released dimensions in bfloat16, so that every kernel, graph and codec stream has to be there."""
     settings = EngineSettings(device="cuda:1", max_slots=4, timesteps=(4,), prefill_tokens=64)
-    pool = EnginePool.of_processes(full_size, "full", {"cuda:1": settings})
+    pool = EnginePool(LocalEngines.of_checkpoint(full_size, "full", {"cuda:1": settings}))
     try:
         before = used(1)
         await pool.start()
@@ -88,13 +88,15 @@ async def test_an_engine_alone_on_the_second_gpu_takes_nothing_of_the_first(full
 async def test_both_gpus_speak_alike_and_one_that_is_lost_comes_back(tmp_path):
     """In float32, where equal means equal."""
     engines = {f"cuda:{n}": EngineSettings(device=f"cuda:{n}", dtype="float32", max_slots=8) for n in range(2)}
-    handles: list[ProcessHandle] = []
+    handles: list[EngineProcess] = []
 
-    def made(settings: EngineSettings) -> ProcessHandle:
-        handles.append(ProcessHandle(RecordStats(LoadEngine(TINY, "tiny", settings, len(engines)), tmp_path)))
+    def made(settings: EngineSettings) -> EngineProcess:
+        handles.append(EngineProcess(RecordStats(LoadEngine(TINY, "tiny", settings, len(engines)), tmp_path)))
         return handles[-1]
 
-    pool = EnginePool([partial(made, settings) for settings in engines.values()], patient(restart_seconds=0.5))
+    pool = EnginePool(
+        LocalEngines({name: partial(made, one) for name, one in engines.items()}, patient(restart_seconds=0.5))
+    )
     try:
         await pool.start()
         for request in mixed_requests():

@@ -29,6 +29,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -42,7 +43,7 @@ from benchmarks.serving.clients import HEAD_START, ClientProcesses, default_proc
 from benchmarks.serving.requests import RequestShape, UserRequests, closed_loop
 from voxcpm_grpc.pool.engine_call import WAIT_SECONDS, EngineCall
 from voxcpm_grpc.pool.engine_pool import WINDOW_CHUNKS, EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.request import Event, Request
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.operation import MetricsSettings
@@ -63,8 +64,8 @@ class RecordingPool(EnginePool):
     """Records when the front calls the pool, by the seed of the request."""
 
     def __init__(self, step_seconds: float) -> None:
-        launch = lambda: ProcessHandle(paced_engine.MakePaced(step_seconds))  # noqa: E731 - a Launch
-        super().__init__([launch])
+        make = partial(EngineProcess, paced_engine.MakePaced(step_seconds))
+        super().__init__(LocalEngines({"engine": make}))
         self.called: dict[int, float] = {}
 
     def generate(

@@ -131,7 +131,7 @@ class PacedEngine:
 
 @dataclass(frozen=True, slots=True)
 class MakePaced:
-    """Makes the engine in its process. `ProcessHandle` pickles it."""
+    """Makes the engine in its process. `EngineProcess` pickles it."""
 
     step_seconds: float
     info: ModelInfo = INFO

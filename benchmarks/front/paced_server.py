@@ -17,7 +17,7 @@ from benchmarks.front.paced_engine import MakePaced
 from benchmarks.measuring.flags import command_parser
 from voxcpm_grpc.logs import set_up
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.text import TextSettings
@@ -53,15 +53,13 @@ async def serve(made: Settings, engines: int, step_seconds: float) -> None:
     assert main is not None
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stopped.set)
-    factories = {
-        f"paced:{number}": partial(ProcessHandle, MakePaced(step_seconds), name=f"engine {number}")
-        for number in range(engines)
-    }
+    names = [f"engine paced:{number}" for number in range(engines)]
+    paced = LocalEngines({name: partial(EngineProcess, MakePaced(step_seconds), name=name) for name in names})
     if made.several_fronts:
-        async with running_fronts(made, engines=[factories]) as fronts:
+        async with running_fronts(made, engines=[paced]) as fronts:
             await _until(stopped, fronts.address)
     else:
-        async with running_server(made, pool=EnginePool(factories.values())) as server:
+        async with running_server(made, pool=EnginePool(paced)) as server:
             await _until(stopped, server.address)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from voxcpm_grpc import checkpoint, progress
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc.child_process import SPAWN, set_up
+from voxcpm_grpc.ipc.process import SPAWN, set_up
 from voxcpm_grpc.progress import Progress, paced
 from voxcpm_grpc.settings.schema import Settings
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from voxcpm_grpc.listen_address import is_unix
-from voxcpm_grpc.pool.host.engine_host import socket_fault
+from voxcpm_grpc.pool.host import socket_fault
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.models import ModelSettings
 from voxcpm_grpc.settings.schema import Settings

@@ -15,18 +15,19 @@ from tempfile import TemporaryDirectory
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.listen_address import MAX_PORT, ListenAddress, bound, cannot_listen, is_unix, listen_address
 from voxcpm_grpc.merged_metrics import MergedMetrics, metrics_page, new_registry
-from voxcpm_grpc.pool.handle import HandleFactory
-from voxcpm_grpc.pool.host.attached import AttachedPool, connected_to_host, set_up
-from voxcpm_grpc.pool.host.engine_host import EngineHost
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.host import Host
+from voxcpm_grpc.pool.host_link import connected_to_host, set_up
+from voxcpm_grpc.pool.local import LocalEngines
 from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.operation import MetricsSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.app import running_server
 from voxcpm_server.event_loop import loop_factory
-from voxcpm_server.pools import engine_factories, found_models, standby_process
+from voxcpm_server.pools import found_models, local_engines
 from voxcpm_server.stages import METRICS
 from voxcpm_server.start import StartLog
 
@@ -44,19 +45,19 @@ class RunningFronts:
     """Fronts that accept calls, and their host. `address` has the real port, or those of all fronts."""
 
     address: str
-    host: EngineHost
+    host: Host
 
 
 @asynccontextmanager
 async def running_fronts(
     settings: Settings,
     directories: Sequence[Path | None] = (),
-    engines: Sequence[Mapping[str, HandleFactory]] | None = None,
+    engines: Sequence[LocalEngines] | None = None,
 ) -> AsyncIterator[RunningFronts]:
     """Serve with `settings.fronts` processes inside the block, then drain them. Raises StartupError.
 
     directories: the checkpoint of each model that this host has without a download
-    engines: of each model by name, to use instead of those that the settings describe
+    engines: of each model, to use instead of those that the settings describe
     """
     if settings.pool != "processes":
         raise StartupError("fronts share the engines of their host; on Ray, run several servers on one cluster instead")
@@ -65,19 +66,16 @@ async def running_fronts(
     with progress.reported_to(StartLog().write), reserved_ports(settings) as each:
         served = models(settings)
         found: Sequence[Path | None] = [None] * len(served)
-        standby = None
         if engines is None:
             found = checkpoints = await found_models(served, directories)
-            standby = standby_process(served, checkpoints)
-            engines = engine_factories(served, checkpoints, standby)
-        loras = [one.settings.engine.loras for one in served]
-        host = EngineHost(engines, settings.supervision, loras=loras, standby=standby)
+            engines = local_engines(served, checkpoints)
+        host = Host(engines, settings.supervision)
         with _metrics(settings, host) as metrics, _http_metrics(settings) as http_metrics:
             fronts = {
                 f"front {number}": ServeFront(
                     settings=one.model_copy(update={"metrics": metrics}),
                     directories=tuple(found),
-                    replicas=tuple(map(tuple, engines)),
+                    engines=tuple(map(tuple, engines)),
                     http_metrics=http_metrics,
                 )
                 for number, one in enumerate(each)
@@ -90,7 +88,7 @@ async def running_fronts(
 
 
 @contextmanager
-def _metrics(settings: Settings, host: EngineHost) -> Iterator[MetricsSettings]:
+def _metrics(settings: Settings, host: Host) -> Iterator[MetricsSettings]:
     """Serve the metrics of all fronts inside the block, and return their settings with the real address.
 
     Raises StartupError.
@@ -125,13 +123,13 @@ def _http_metrics(settings: Settings) -> Iterator[Path | None]:
 class ServeFront:
     """The main function of a front's process: serve with the host's engines until the host stops this front.
 
-    directories, replicas: of each model, its checkpoint and the names of its engines
+    directories, engines: of each model, its checkpoint and the names of its engines
     http_metrics: folder for the metrics of the gateways of all fronts
     """
 
     settings: Settings
     directories: tuple[Path | None, ...]
-    replicas: tuple[tuple[str, ...], ...]
+    engines: tuple[tuple[str, ...], ...]
     http_metrics: Path | None
 
     def __call__(self, addresses: Addresses, *, restarted: bool) -> None:
@@ -148,7 +146,7 @@ class ServeFront:
                 server = running_server(
                     self.settings,
                     directories=self.directories,
-                    pools=[AttachedPool(host, names) for names in self.replicas],
+                    pools=[EnginePool(host.engines(names)) for names in self.engines],
                     fronts=host.questions,
                     restarted=restarted,
                     http_metrics=self.http_metrics,

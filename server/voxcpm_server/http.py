@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc.child_process import SPAWN, set_up
+from voxcpm_grpc.ipc.process import SPAWN, set_up
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.settings.http import HttpSettings

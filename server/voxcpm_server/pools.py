@@ -9,9 +9,9 @@ from pathlib import Path
 from voxcpm_grpc import checkpoint, progress
 from voxcpm_grpc.checkpoint import is_repository
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import HandleFactory, process_factories
+from voxcpm_grpc.pool.local import LocalEngines
 from voxcpm_grpc.pool.ray.cluster import Membership
-from voxcpm_grpc.pool.ray.ray_pool import FindAndLoad, RayPool
+from voxcpm_grpc.pool.ray.engines import FindAndLoad, RayEngines
 from voxcpm_grpc.pool.standby import Standby
 from voxcpm_grpc.settings.models import ModelSettings
 from voxcpm_grpc.settings.schema import Settings
@@ -34,38 +34,39 @@ async def found_models(served: Sequence[ModelSettings], directories: Sequence[Pa
     return found
 
 
-def process_pools(served: Sequence[ModelSettings], directories: Sequence[Path]) -> list[EnginePool]:
-    """Engines in processes of this host, not yet started. They share a standby process, so they close together."""
-    standby = standby_process(served, directories)
-    return [
-        EnginePool(factories.values(), one.settings.supervision, loras=one.settings.engine.loras, standby=standby)
-        for one, factories in zip(served, engine_factories(served, directories, standby), strict=True)
-    ]
+def local_engines(served: Sequence[ModelSettings], directories: Sequence[Path]) -> list[LocalEngines]:
+    """The engines of each model in processes of this host, not yet started.
 
-
-def standby_process(served: Sequence[ModelSettings], directories: Sequence[Path]) -> Standby:
-    """The standby process of the engines of all models."""
+    They share a standby process, so they close together.
+    """
     settings = served[0].settings
-    return Standby.of_engines(directories, settings.supervision.standby, log=settings.log)
-
-
-def engine_factories(
-    served: Sequence[ModelSettings], directories: Sequence[Path], standby: Standby
-) -> list[dict[str, HandleFactory]]:
-    """The factories of each model's engines, by the names of their replicas, for a host of several fronts."""
+    standby = Standby.of_engines(directories, settings.supervision.standby, log=settings.log)
     here = sum(len(one.engines) for one in served)
     return [
-        process_factories(directory, model_name(one), one.engines, one.settings.log, here, standby)
+        LocalEngines.of_checkpoint(
+            directory,
+            model_name(one),
+            one.engines,
+            one.settings.supervision,
+            log=one.settings.log,
+            engines_here=here,
+            standby=standby,
+        )
         for one, directory in zip(served, directories, strict=True)
     ]
 
 
-def ray_pools(served: Sequence[ModelSettings], cluster: Membership) -> list[RayPool]:
+def process_pools(served: Sequence[ModelSettings], directories: Sequence[Path]) -> list[EnginePool]:
+    """The pools of the only front of engines in processes of this host, not yet started."""
+    return [EnginePool(engines) for engines in local_engines(served, directories)]
+
+
+def ray_pools(served: Sequence[ModelSettings], cluster: Membership) -> list[EnginePool]:
     """Engines on the nodes of a cluster, not yet started. Each node finds the models by itself."""
     return [_ray_pool(one, cluster) for one in served]
 
 
-def _ray_pool(one: ModelSettings, cluster: Membership) -> RayPool:
+def _ray_pool(one: ModelSettings, cluster: Membership) -> EnginePool:
     settings = one.settings
     path = Path(settings.model)
     model = str(path.absolute()) if settings.model != "demo" and path.is_dir() else settings.model
@@ -75,7 +76,8 @@ def _ray_pool(one: ModelSettings, cluster: Membership) -> RayPool:
         shared = settings.ray.model_copy(update={"gpus_per_engine": engine.gpu_memory_part})
         settings = settings.model_copy(update={"ray": shared})
     make = FindAndLoad(find, model_name(one), engine)
-    return RayPool(make, settings, cluster, f"{one.name}@ray" if one.name else "ray")
+    engines = RayEngines(make, settings, cluster, f"{one.name}@ray" if one.name else "ray")
+    return EnginePool(engines, engines.autoscale)
 
 
 def local_model(settings: Settings) -> Path | None:

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, NoReturn
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc.child_process import kill_tree
+from voxcpm_grpc.ipc.process import kill_tree
 
 ABORT_SECONDS = 0.3  # for a start to end what it has begun
 

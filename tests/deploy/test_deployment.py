@@ -11,8 +11,7 @@ from support import deployment
 from support.proxies import EXAMPLES, SERVERS, addresses, envoy_config, nginx_config
 
 from voxcpm_gateway import serving
-from voxcpm_grpc.pool import handle
-from voxcpm_grpc.pool.host import engine_host
+from voxcpm_grpc.pool import host, local
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.sources import load
 from voxcpm_server import http
@@ -96,8 +95,8 @@ def test_a_pod_has_more_time_than_its_hook_and_its_drain():
 
 def test_the_times_of_an_end_add_up():
     assert serving.STOP_SECONDS < http.STOP_SECONDS, "a gateway ends by itself"
-    assert http.STOP_SECONDS < engine_host.LEAVE_SECONDS, "a front ends by itself, with its gateway"
-    assert http.STOP_SECONDS + handle.STOP_SECONDS <= deployment.STOP_SECONDS, "a server without fronts"
+    assert http.STOP_SECONDS < host.LEAVE_SECONDS, "a front ends by itself, with its gateway"
+    assert http.STOP_SECONDS + local.STOP_SECONDS <= deployment.STOP_SECONDS, "a server without fronts"
     text = deployment.DOCKERFILE.read_text("utf-8")
     pages = text + (deployment.ROOT / "docs/deploy.md").read_text("utf-8")
     given = [int(seconds) for seconds in re.findall(r"docker stop -t (\d+)", pages)]

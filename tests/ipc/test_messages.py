@@ -136,7 +136,7 @@ def test_noise_names_no_request():
 
 
 def test_a_front_never_imports_torch():
-    modules = ("pool.engine_pool", "pool.handle", "ipc.messages", "worker.main")
+    modules = ("pool.engine_pool", "pool.local", "ipc.messages", "worker.main")
     script = (
         "import sys\n"
         + "".join(f"import voxcpm_grpc.{name}\n" for name in modules)

@@ -16,12 +16,13 @@ ROOT = Path(__file__).parents[2]
 # The files that create tasks themselves, each with the reason why an error in such a task is noticed.
 ALLOWED = {
     "voxcpm_grpc/pool/background.py": "tested here",
-    "voxcpm_grpc/pool/host/engine_host.py": "a TaskGroup",
+    "voxcpm_grpc/pool/host.py": "a TaskGroup",
     "voxcpm_grpc/pool/engine_pool.py": "a TaskGroup",
     "voxcpm_grpc/pool/adapter_catalog.py": "a TaskGroup",
-    "voxcpm_grpc/ipc/channel.py": "the task that iterates the reports awaits the reads",
-    "voxcpm_grpc/ipc/child_process.py": "start() and close() await it",
-    "voxcpm_grpc/pool/ray/handle.py": "both tasks log every exception and mark the engine as lost",
+    "voxcpm_grpc/ipc/sockets.py": "the task that iterates the reports awaits the reads",
+    "voxcpm_grpc/ipc/process.py": "start() and close() await it",
+    "voxcpm_grpc/pool/ray/engine.py": "both tasks log every exception and mark the engine as lost",
+    "voxcpm_grpc/pool/supervised.py": "a TaskGroup",
     "voxcpm_grpc/pool/standby.py": "awaited by the task that keeps the process",
     "voxcpm_grpc/pool/supervisor.py": "a reader that fails counts as a lost engine",
     "server/voxcpm_server/app.py": "a pool that is watched for its end raises nothing, and its task is cancelled",

@@ -13,14 +13,13 @@ import pytest_asyncio
 import uvloop
 from support.cycles import no_garbage
 from support.fake_engine import MakeFake, refuse_to_start, request
-from support.pools import Launcher, RecordedPool, at_rest, everything, pool_of, steps_reach
+from support.pools import Launcher, RecordedPool, at_rest, everything, pool_of, pool_with, steps_reach
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable
 from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.pool import warm_up
 from voxcpm_grpc.pool.engine_call import EngineCall
-from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason
 
@@ -324,7 +323,7 @@ async def test_closing_the_pool_ends_its_calls():
 
 async def test_a_pool_with_an_engine_that_cannot_start_does_not_start():
     good = Launcher([MakeFake()])
-    pool = EnginePool([good, Launcher([MakeFake(before=refuse_to_start)])])
+    pool = pool_with(good, Launcher([MakeFake(before=refuse_to_start)]))
     with pytest.raises(StartupError, match=r"model.safetensors is missing"):
         await pool.start()
     assert not pool.healthy
@@ -333,7 +332,7 @@ async def test_a_pool_with_an_engine_that_cannot_start_does_not_start():
 
 
 async def test_engines_of_different_models_do_not_start():
-    pool = EnginePool([Launcher([MakeFake()]), Launcher([MakeFake(fingerprint="1" * 32)])])
+    pool = pool_with(Launcher([MakeFake()]), Launcher([MakeFake(fingerprint="1" * 32)]))
     with pytest.raises(StartupError, match="different models"):
         await pool.start()
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import AsyncIterator
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
@@ -34,60 +35,81 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc import messages as m
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.ipc.sockets import FrontSocket
+from voxcpm_grpc.pool.local import EngineProcess
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
 
 @contextlib.asynccontextmanager
 async def started(make=None, **options):
-    handle = ProcessHandle(make or MakeFake(), **options)
+    engine = EngineProcess(make or MakeFake(), **options)
     try:
-        await handle.start()
-        yield handle
+        await engine.start()
+        yield engine
     finally:
-        await handle.close()
+        await engine.close()
 
 
-async def reports_of(handle):
-    """All reports but heartbeats, one by one."""
-    async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(handle.reports()) as batches:
+@contextlib.asynccontextmanager
+async def connected(engine: EngineProcess) -> AsyncIterator[FrontSocket]:
+    """A front of an engine, which is told the end of it."""
+    front = engine.connect()
+
+    async def follow() -> None:
+        async for _ in engine.reports():
+            pass
+        front.end()
+
+    following = asyncio.create_task(follow())
+    try:
+        yield front
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+        front.close()
+
+
+async def reports_of(front: FrontSocket):
+    """All reports but statistics, one by one."""
+    async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(front.reports()) as batches:
         async for batch in batches:
             for report in batch:
-                if not isinstance(report, m.Heartbeat | m.EngineStats):
+                if not isinstance(report, m.EngineStats):
                     yield report
 
 
-async def finishes_a_request(handle) -> bool:
+async def finishes_a_request(front: FrontSocket) -> bool:
     """True if the engine handles a request. Reads all its reports."""
-    handle.post(m.Submit(request("s", 1), 1))
-    async with contextlib.aclosing(reports_of(handle)) as reports:
+    front.post(m.Submit(request("s", 1), 1))
+    async with contextlib.aclosing(reports_of(front)) as reports:
         async for report in reports:
             if carries(report, Finished):
                 return True
     return False
 
 
-def pid_of(handle: ProcessHandle) -> int:
+def pid_of(handle: EngineProcess) -> int:
     assert handle.pid
     return handle.pid
 
 
 async def test_an_engine_starts_handles_a_request_and_stops(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    handle = ProcessHandle(MakeFake(), name="engine-7")
+    handle = EngineProcess(MakeFake(), name="engine-7")
     assert await handle.start() == INFO
-    assert list(tmp_path.iterdir()) == [], "the file of the socket is removed once it is connected"
-    handle.post(m.Submit(request("a", 3), 10))
     reports = []
-    async with contextlib.aclosing(reports_of(handle)) as stream:
-        async for report in stream:
-            reports.append(report)
-            if carries(report, Finished):
-                break
+    async with connected(handle) as front:
+        front.post(m.Submit(request("a", 3), 10))
+        async with contextlib.aclosing(reports_of(front)) as stream:
+            async for report in stream:
+                reports.append(report)
+                if carries(report, Finished):
+                    break
     assert [type(report.body) for report in reports] == [Admitted, AudioChunk, AudioChunk, AudioChunk, Finished]
     pid = handle.pid
     await handle.close()
     assert is_gone(pid)
+    assert list(tmp_path.iterdir()) == [], "the folder of its sockets is removed"
     await handle.close()  # a second time
 
 
@@ -96,7 +118,7 @@ async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monk
     loading.mkdir()
     sockets.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(sockets))
-    handle = ProcessHandle(MakeFake(before=LoadForever(loading)))
+    handle = EngineProcess(MakeFake(before=LoadForever(loading)))
     starting = asyncio.create_task(handle.start())
     await until(lambda: [*loading.iterdir()])
     [directory] = sockets.iterdir()
@@ -110,7 +132,7 @@ async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monk
 
 @pytest.mark.parametrize("ends", ["close", "terminate"])
 async def test_the_end_of_a_start_waits_for_no_compiler_and_leaves_none(tmp_path, ends):
-    handle = ProcessHandle(MakeFake(before=CompileForever(tmp_path)))
+    handle = EngineProcess(MakeFake(before=CompileForever(tmp_path)))
     starting = asyncio.create_task(handle.start())
     try:
         await until(lambda: len([*tmp_path.iterdir()]) == 2)
@@ -130,7 +152,7 @@ async def test_the_end_of_a_start_waits_for_no_compiler_and_leaves_none(tmp_path
 async def test_a_start_and_a_close_can_both_be_cancelled(tmp_path, monkeypatch):
     may_start, start = threading.Event(), SpawnProcess.start
     monkeypatch.setattr(SpawnProcess, "start", lambda process: (may_start.wait(HANG_SECONDS), start(process)))
-    handle = ProcessHandle(MakeFake(before=LoadForever(tmp_path)))
+    handle = EngineProcess(MakeFake(before=LoadForever(tmp_path)))
     starting = asyncio.create_task(handle.start())
     await asyncio.sleep(0)
     await asyncio.sleep(0)  # the process starts now
@@ -146,7 +168,7 @@ async def test_a_start_and_a_close_can_both_be_cancelled(tmp_path, monkeypatch):
 
 
 async def test_close_does_not_wait_for_a_process_that_a_driver_blocks(monkeypatch, caplog):
-    monkeypatch.setattr("voxcpm_grpc.ipc.child_process.KILL_SECONDS", 0.2)
+    monkeypatch.setattr("voxcpm_grpc.ipc.process.KILL_SECONDS", 0.2)
     async with started(stop_seconds=0.2) as handle:
         os.kill(pid_of(handle), signal.SIGSTOP)
         kill = SpawnProcess.kill
@@ -164,8 +186,9 @@ async def test_the_loopback_interface_replaces_unix_sockets_that_cannot_be_creat
     deep = tmp_path / ("d" * 120)  # longer than the address of a Unix socket may be
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    async with started() as handle:
-        assert await finishes_a_request(handle)
+    async with started() as handle, connected(handle) as front:
+        assert handle.address.startswith("tcp://127.0.0.1:")
+        assert await finishes_a_request(front)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +200,7 @@ async def test_the_loopback_interface_replaces_unix_sockets_that_cannot_be_creat
     ],
 )
 async def test_the_error_of_a_failed_start_has_its_cause(before, message):
-    handle = ProcessHandle(MakeFake(before=before))
+    handle = EngineProcess(MakeFake(before=before))
     with pytest.raises(StartupError, match=message):
         await handle.start()
     await handle.close()
@@ -185,7 +208,7 @@ async def test_the_error_of_a_failed_start_has_its_cause(before, message):
 
 
 async def test_a_start_that_takes_too_long_fails(tmp_path):
-    handle = ProcessHandle(MakeFake(before=LoadForever(tmp_path)), start_seconds=1.0, stop_seconds=NEVER_SECONDS)
+    handle = EngineProcess(MakeFake(before=LoadForever(tmp_path)), start_seconds=1.0, stop_seconds=NEVER_SECONDS)
     with pytest.raises(StartupError, match="not ready after 1 seconds"):
         await handle.start()
     async with asyncio.timeout(HANG_SECONDS):  # a process that still loads is killed at once
@@ -194,7 +217,7 @@ async def test_a_start_that_takes_too_long_fails(tmp_path):
 
 
 async def test_a_factory_that_cannot_be_pickled_fails_the_start():
-    handle = ProcessHandle(lambda: FakeEngine())
+    handle = EngineProcess(lambda: FakeEngine())
     with pytest.raises(Exception, match="pickle"):
         await handle.start()
     await handle.close()
@@ -206,11 +229,11 @@ def test_a_handle_that_is_not_closed_blocks_nothing_and_leaves_no_process(is_sta
     pids: list[int] = []
 
     async def use() -> None:
-        handle = ProcessHandle(MakeFake())
+        handle = EngineProcess(MakeFake())
         handle.itself = handle  # type: ignore[attr-defined]
         if is_started:
             await handle.start()
-            handle.post(m.Submit(request("unread", 1), 1))
+            handle.connect().post(m.Submit(request("unread", 1), 1))
             pids.append(pid_of(handle))
 
     def use_and_collect() -> None:
@@ -225,61 +248,77 @@ def test_a_handle_that_is_not_closed_blocks_nothing_and_leaves_no_process(is_sta
 
 
 async def test_reports_end_when_the_process_is_killed():
-    async with started() as handle:
-        handle.post(m.Submit(request("a", 100_000), 100_000))
+    async with started() as handle, connected(handle) as front:
+        front.post(m.Submit(request("a", 100_000), 100_000))
         indices = []
-        async for report in reports_of(handle):
-            if carries(report, AudioChunk):
+        async for report in reports_of(front):
+            if isinstance(report, m.CallEvent) and isinstance(report.body, AudioChunk):
                 if not indices:
                     os.kill(pid_of(handle), signal.SIGKILL)
                 indices.append(report.body.index)
         assert indices == list(range(len(indices)))
         assert indices
-        handle.post(m.Cancel("a"))  # dropped
+        front.post(m.Cancel("a"))  # dropped
 
 
 async def test_the_last_reports_arrive_after_the_end_of_the_process(tmp_path, monkeypatch):
-    monkeypatch.setattr("voxcpm_grpc.ipc.channel.LAST_REPORTS_SECONDS", 2.0)
+    monkeypatch.setattr("voxcpm_grpc.ipc.sockets.LAST_REPORTS_SECONDS", 2.0)
     finished = tmp_path / "finished"
-    async with started() as handle:
-        handle.post(m.Submit(request("a", 50, f"then {finished}"), 50))
+    async with started() as handle, connected(handle) as front:
+        front.post(m.Submit(request("a", 50, f"then {finished}"), 50))
         await until(finished.exists)  # the engine has finished, and its reports are unread
         handle.post(m.Stop())
         await until(lambda: not psutil.pid_exists(pid_of(handle)))  # the handle has collected its status
-        reports = [report async for report in reports_of(handle)]
+        reports = [report async for report in reports_of(front)]
         assert sum(carries(report, AudioChunk) for report in reports) == 50
         assert carries(reports[-1], Finished)
 
 
 async def test_an_error_in_a_step_ends_the_process_with_status_1(caplog):
-    async with started() as handle:
-        handle.post(m.Submit(request("good", 3), 10))
-        handle.post(m.Submit(request("bad", 3, "crash"), 10))
-        async for _ in reports_of(handle):
+    async with started() as handle, connected(handle) as front:
+        front.post(m.Submit(request("good", 3), 10))
+        front.post(m.Submit(request("bad", 3, "crash"), 10))
+        async for _ in reports_of(front):
             pass
         assert "ended with status 1" in caplog.text
 
 
 async def test_terminate_ends_the_engine_and_interrupt_does_not(caplog):
-    async with started() as handle:
+    async with started() as handle, connected(handle) as front:
         os.kill(pid_of(handle), signal.SIGINT)
-        assert await finishes_a_request(handle)
+        assert await finishes_a_request(front)
         os.kill(pid_of(handle), signal.SIGTERM)
-        assert [report async for report in reports_of(handle)] == []
+        assert [report async for report in reports_of(front)] == []
         assert "ended with status 0" in caplog.text
 
 
 async def test_an_idle_engine_ends_when_another_of_its_threads_receives_the_signal(tmp_path, caplog):
     terminate = tmp_path / "terminate"
-    async with started(MakeFake(before=TerminateInThread(terminate))) as handle:
-        assert await finishes_a_request(handle)
+    async with started(MakeFake(before=TerminateInThread(terminate))) as handle, connected(handle) as front:
+        assert await finishes_a_request(front)
         terminate.touch()
-        assert [report async for report in reports_of(handle)] == []
+        assert [report async for report in reports_of(front)] == []
         assert "ended with status 0" in caplog.text
 
 
+async def test_the_work_of_a_front_that_has_ended_makes_room_for_that_of_another():
+    async with started(MakeFake(slots=1)) as handle:
+        lost, front = FrontSocket(handle.address, "a"), FrontSocket(handle.address, "b")
+        async with contextlib.aclosing(reports_of(lost)) as reports:
+            lost.post(m.Submit(request("long", 100_000), 100_000))
+            while not carries(await anext(reports), AudioChunk):
+                pass
+        front.post(m.Submit(request("next", 2), 2))  # waits for the only slot
+        handle.post(m.Detach("a"))
+        async with contextlib.aclosing(reports_of(front)) as reports:
+            while not carries(await anext(reports), Finished):
+                pass
+        lost.close()
+        front.close()
+
+
 async def test_an_engine_that_does_not_stop_in_time_is_killed():
-    handle = ProcessHandle(MakeFake(), stop_seconds=0.3)
+    handle = EngineProcess(MakeFake(), stop_seconds=0.3)
     await handle.start()
     os.kill(pid_of(handle), signal.SIGSTOP)
     loop = asyncio.get_running_loop()
@@ -295,12 +334,12 @@ import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support import fake_engine
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
 async def main():
     folder = Path(sys.argv[1])
-    handle = ProcessHandle(fake_engine.MakeFake(before=fake_engine.{before}(folder)))
+    handle = EngineProcess(fake_engine.MakeFake(before=fake_engine.{before}(folder)))
     starting = asyncio.create_task(handle.start())
     while not [*folder.iterdir()]:
         await asyncio.sleep(0.01)

@@ -9,14 +9,15 @@ import signal
 import numpy as np
 import psutil
 import pytest
-from support.fake_engine import MakeFake, refuse_to_start, request
+from support.fake_engine import MakeFake, carries, refuse_to_start, request
 from support.pools import Launcher, everything, health_is, patient, pool_of, started, steps_reach
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
+from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.pool import supervisor
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
 QUICK = patient(restart_seconds=0.2)
@@ -265,15 +266,15 @@ async def test_a_replica_that_does_not_restart_is_given_up():
 
 
 async def test_an_engine_that_cannot_be_closed_is_replaced(monkeypatch, caplog):
-    close, failures = ProcessHandle.close, []
+    close, failures = EngineProcess.close, []
 
-    async def fails_at_first(handle: ProcessHandle, *, force: bool = False) -> None:
+    async def fails_at_first(handle: EngineProcess, *, force: bool = False) -> None:
         await close(handle, force=force)
         if not failures:
             failures.append(handle)
             raise OSError("too many open files")
 
-    monkeypatch.setattr(ProcessHandle, "close", fails_at_first)
+    monkeypatch.setattr(EngineProcess, "close", fails_at_first)
     engine = Launcher([MakeFake()])
     async with started(engine, settings=QUICK) as pool:
         engine.kill()
@@ -281,6 +282,24 @@ async def test_an_engine_that_cannot_be_closed_is_replaced(monkeypatch, caplog):
         await health_is(pool, True)
         assert_whole(await everything(pool.generate(request("next", 3))), 3)
     assert "too many open files" in caplog.text
+
+
+async def test_reports_that_cannot_be_read_cost_no_engine_and_no_call_without_audio(monkeypatch, caplog):
+    decode, failures = messages.decode_reports, []
+
+    def fails_once(data):
+        reports = decode(data)
+        if not failures and any(carries(report, AudioChunk) for report in reports):
+            failures.append(reports)
+            raise ValueError("no such report")
+        return reports
+
+    async with pool_of(MakeFake()) as pool:
+        monkeypatch.setattr(messages, "decode_reports", fails_once)
+        assert_whole(await everything(pool.generate(request("a", 100))), 100)
+        assert "no such report" in caplog.text
+        await until(lambda: not pool.stats().running)
+        assert pool.replicas[0].restarts.count == 0
 
 
 async def test_an_engine_of_another_model_is_no_replacement():

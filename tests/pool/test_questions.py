@@ -11,8 +11,8 @@ import pytest
 from support.waiting import until
 
 from voxcpm_grpc.ipc.messages import AskFront, Command, FromFront, FrontAnswers, Report
-from voxcpm_grpc.pool.host import questions
-from voxcpm_grpc.pool.host.questions import FrontQuestions, HostQuestions
+from voxcpm_grpc.pool import questions
+from voxcpm_grpc.pool.questions import FrontQuestions, HostQuestions
 
 
 class Front:

@@ -8,7 +8,8 @@ import pytest
 from support.fake_engine import MakeFake
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.pool.ray.ray_pool import RayPool
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.ray.engines import RayEngines
 from voxcpm_grpc.settings.schema import Settings
 
 
@@ -22,12 +23,12 @@ from voxcpm_grpc.settings.schema import Settings
 )
 async def test_settings_that_do_not_fit_together(settings, message):
     with pytest.raises(StartupError, match=message):
-        RayPool(MakeFake(), Settings.model_validate(settings))
+        RayEngines(MakeFake(), Settings.model_validate(settings))
 
 
 async def test_ray_that_is_not_installed_is_named_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    pool = RayPool(MakeFake(), Settings())
+    pool = EnginePool(RayEngines(MakeFake(), Settings()))
     with pytest.raises(StartupError, match=r"pip install 'voxcpm-grpc\[ray\]'"):
         await pool.start()
     await pool.close()

@@ -16,7 +16,7 @@ from support.processes import children, is_gone
 from support.standby import KEPT, engines, prepared
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess
 from voxcpm_grpc.pool.standby import NAME, Standby
 
 
@@ -79,7 +79,7 @@ async def test_a_factory_that_cannot_be_pickled_leaves_the_standby_process(tmp_p
     standby = Standby(NotePid(tmp_path), KEPT)
     standby.keep("cpu")
     waiting = await prepared(standby)
-    handle = ProcessHandle(lambda: MakeFake()(), standby=standby)
+    handle = EngineProcess(lambda: MakeFake()(), standby=standby)
     with pytest.raises(Exception, match="pickle"):
         await handle.start()
     assert await prepared(standby) == waiting

@@ -58,7 +58,7 @@ def losses(engine: Engine, settings: SupervisionSettings = DEFAULTS, blocked_sec
 
     async def supervise() -> None:
         loop = asyncio.get_running_loop()
-        supervisor = Supervisor(lambda: next(engines, Engine()), settings, on_lost=lambda: times.append(loop.time()))
+        supervisor = Supervisor(lambda: next(engines, Engine()), settings, on_lost=lambda _: times.append(loop.time()))
         await supervisor.start()
         await asyncio.sleep(10.1)
         pass_time(blocked_seconds)
@@ -90,7 +90,7 @@ def test_a_restart_is_counted_once_and_expected_to_take_as_long_as_the_start_bef
         supervisor = Supervisor(
             lambda: next(engines, Engine(start_seconds=3.0)),
             DEFAULTS,
-            on_lost=lambda: left.append(supervisor.restarts.seconds_left),
+            on_lost=lambda _: left.append(supervisor.restarts.seconds_left),
         )
         if background:
             supervisor.start_in_background()
@@ -116,7 +116,7 @@ def test_the_first_start_may_take_longer_than_is_expected_of_the_next_one():
 
     async def supervise() -> None:
         supervisor = Supervisor(
-            lambda: next(engines, Engine()), DEFAULTS, on_lost=lambda: left.append(supervisor.restarts.seconds_left)
+            lambda: next(engines, Engine()), DEFAULTS, on_lost=lambda _: left.append(supervisor.restarts.seconds_left)
         )
         await supervisor.start()
         await asyncio.sleep(60.0)

@@ -18,13 +18,12 @@ from grpc_health.v1 import health_pb2
 from support.fake_engine import LoadForever, MakeFake
 from support.grpc_types import health_stub
 from support.operated import SLOTS, operated
-from support.pools import Launcher, patient
+from support.pools import Launcher, pool_with
 from support.ports import free_port
 from support.waiting import HANG_SECONDS
 
 from voxcpm_client.cli import main
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.operation import AdminSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.security import AuthSettings, TlsSettings
@@ -111,7 +110,7 @@ async def test_the_statistics_show_the_step_of_a_start(tmp_path):
     make = MakeFake(before=LoadForever(tmp_path))
 
     async def start() -> None:
-        async with running_server(settings, pool=EnginePool([Launcher([make])], patient())):
+        async with running_server(settings, pool=pool_with(Launcher([make]))):
             pass
 
     starting = asyncio.create_task(start())
@@ -203,7 +202,7 @@ async def test_the_admin_port_uses_the_certificate_of_the_server(tmp_path):
         voices=VoiceSettings(url=str(tmp_path / "voices")),
         tls=TlsSettings(cert=tmp_path / "cert.pem", key=tmp_path / "key.pem"),
     )
-    pool = EnginePool([Launcher([MakeFake()])], patient())
+    pool = pool_with(Launcher([MakeFake()]))
     credentials = grpc.ssl_channel_credentials(ca.cert_pem.bytes())
     async with running_server(settings, pool=pool), grpc.aio.secure_channel(admin, credentials) as channel:
         stub: Any = admin_pb2_grpc.VoxCPMAdminServiceStub(channel)
@@ -228,7 +227,7 @@ async def test_certificates_of_admins_are_named_in_the_settings(tmp_path):
         tls=TlsSettings(cert=tmp_path / "cert.pem", key=tmp_path / "key.pem", client_ca=tmp_path / "ca.pem"),
         auth=AuthSettings(admin_certificates=("operator.test",)),
     )
-    async with running_server(settings, pool=EnginePool([Launcher([MakeFake()])], patient())):
+    async with running_server(settings, pool=pool_with(Launcher([MakeFake()]))):
         for name, code in (("operator.test", "OK"), ("billing.test", "PERMISSION_DENIED")):
             client = ca.issue_cert(name)
             credentials = grpc.ssl_channel_credentials(
@@ -245,7 +244,7 @@ async def test_an_admin_port_that_is_taken_is_an_error():
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         taken = AdminSettings(listen=f"127.0.0.1:{holder.getsockname()[1]}")
-        pool = EnginePool([Launcher([MakeFake()])], patient())
+        pool = pool_with(Launcher([MakeFake()]))
         with pytest.raises(StartupError, match="the port is taken"):
             async with running_server(Settings(listen="127.0.0.1:0", admin=taken), pool=pool):
                 pass

@@ -14,7 +14,7 @@ from support.fake_engine import INFO, MakeFake
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
@@ -38,7 +38,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
 
 
 async def test_a_step_of_a_stream_takes_few_callbacks(serve_front, monkeypatch):
-    pool = EnginePool([lambda: ProcessHandle(MakeFake(step_seconds=0.02))])
+    pool = EnginePool(LocalEngines({"engine": lambda: EngineProcess(MakeFake(step_seconds=0.02))}))
     await pool.start()
     try:
         async with serve_front(pool, trim_leading_silence_seconds=0) as served:  # its first chunk is silent

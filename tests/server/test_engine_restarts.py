@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from support.fake_engine import MakeFake
 from support.grpc_types import EOF
-from support.pools import Launcher, health_is, patient
+from support.pools import Launcher, health_is, patient, pool_with
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -35,7 +35,7 @@ def wait_for(file: Path) -> None:
 async def served(may_start: Path) -> AsyncIterator[tuple[Launcher, EnginePool, Any]]:
     """An engine whose successors start when the file `may_start` exists, its pool, and the stub of a server with it."""
     engine = Launcher([MakeFake(), MakeFake(before=partial(wait_for, may_start))])
-    pool = EnginePool([engine], patient(restart_seconds=0.1))
+    pool = pool_with(engine, settings=patient(restart_seconds=0.1))
     settings = Settings(
         listen="127.0.0.1:0",
         voices=VoiceSettings(url=str(may_start.parent / "voices")),

@@ -10,12 +10,10 @@ from collections.abc import Iterator
 import grpc
 import pytest
 from support.fake_engine import MakeFake
-from support.pools import patient
+from support.pools import Launcher, pool_with
 from support.ports import free_port
 from support.waiting import HANG_SECONDS, until
 
-from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.settings.operation import AdminSettings, MetricsSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
@@ -104,7 +102,7 @@ async def test_log_metrics_and_statistics_agree(tmp_path, caplog, monkeypatch, f
         metrics=MetricsSettings(listen=f"127.0.0.1:{free_port()}"),
         admin=AdminSettings(listen=f"127.0.0.1:{free_port()}"),
     )
-    pool = EnginePool([lambda: ProcessHandle(MakeFake(), name="engine 0")], patient())
+    pool = pool_with(Launcher([MakeFake()], "engine 0"))
     async with (
         running_server(settings, pool=pool) as server,
         grpc.aio.insecure_channel(settings.admin.listen or "") as channel,

@@ -13,14 +13,12 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.fake_engine import MakeFake
-from support.pools import patient
+from support.pools import Launcher, pool_with
 from support.ports import free_port
 from support.waiting import until
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.merged_metrics import metrics_page
-from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.settings.operation import MetricsSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
@@ -115,7 +113,7 @@ async def test_engines_report_their_statistics(tmp_path):
         voices=VoiceSettings(url=str(tmp_path)),
         metrics=MetricsSettings(listen=f"127.0.0.1:{free_port()}"),
     )
-    pool = EnginePool([lambda: ProcessHandle(MakeFake(slots=3), name="engine 0")], patient())
+    pool = pool_with(Launcher([MakeFake(slots=3)], "engine 0"))
     async with running_server(settings, pool=pool) as server, grpc.aio.insecure_channel(server.address) as channel:
         stub: Any = tts_pb2_grpc.VoxCPMServiceStub(channel)
         turn = pb.TurnConfig(sampling=pb.Sampling(max_steps=20))

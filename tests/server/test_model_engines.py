@@ -12,11 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.fake_engine import MakeFake
 from support.grpc_types import health_stub, message_of
 from support.operated import free_port
-from support.pools import Launcher, patient
+from support.pools import Launcher, patient, pool_with
 from support.waiting import until
 
 from voxcpm_client import AsyncClient
-from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.operation import AdminSettings, MetricsSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
@@ -47,7 +46,7 @@ async def test_each_model_has_health_metrics_and_statistics_and_the_loss_of_one_
     )
     small = Launcher([MakeFake(name="small", fingerprint="a" * 32)], name="engine small@cpu:0")
     large = Launcher([MakeFake(name="large", fingerprint="b" * 32)], name="engine large@cpu:0", restarts=False)
-    pools = [EnginePool([small], patient()), EnginePool([large], patient(restart_limit=1, restart_seconds=0.01))]
+    pools = [pool_with(small), pool_with(large, settings=patient(restart_limit=1, restart_seconds=0.01))]
     async with (
         running_server(settings, pools=pools) as running,
         grpc.aio.insecure_channel(running.address) as channel,

@@ -13,15 +13,13 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from support.fake_engine import MakeFake
 from support.grpc_types import health_stub, message_of
-from support.pools import patient
+from support.pools import Launcher, pool_with
 from support.ports import free_address
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.checkpoint import DOWNLOADING
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool import warm_up
-from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
@@ -164,7 +162,7 @@ async def test_health_is_serving_after_a_request_went_through_an_engine(monkeypa
     may_stop = asyncio.Event()
 
     async def serve() -> None:
-        async with running_server(settings, pool=EnginePool([lambda: ProcessHandle(MakeFake())], patient())):
+        async with running_server(settings, pool=pool_with(Launcher([MakeFake()]))):
             await may_stop.wait()
 
     address = free_address()
@@ -193,7 +191,7 @@ async def test_health_is_serving_after_a_request_went_through_an_engine(monkeypa
 async def test_a_first_request_that_fails_is_an_error_of_the_start(monkeypatch, tmp_path):
     monkeypatch.setattr(warm_up, "WARM_UP_TEXT", "fail")
     settings = Settings(listen="127.0.0.1:0", decode_workers=1, voices=VoiceSettings(url=str(tmp_path)))
-    pool = EnginePool([lambda: ProcessHandle(MakeFake())], patient())
+    pool = pool_with(Launcher([MakeFake()]))
     with pytest.raises(StartupError, match="the warm-up request of engine failed"):
         async with running_server(settings, pool=pool):
             raise AssertionError("the server is ready")

@@ -26,7 +26,7 @@ from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Unavailable, VoxCPMError
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.request import AudioChunk, Finished, Request, Stats
 
 TOLERANCE = 1e-4
@@ -62,7 +62,7 @@ class World:
     """The pool, its engines by name, what every request should sound like, and what all of them have become."""
 
     pool: EnginePool
-    handles: dict[str, ProcessHandle]
+    handles: dict[str, EngineProcess]
     full: dict[str, Path]
     recorded: Path
     expected: dict[str, np.ndarray] = field(default_factory=dict)
@@ -170,12 +170,12 @@ async def _started(folder: Path, names: str) -> AsyncIterator[World]:
     full, handles, recorded = {name: folder / name for name in names}, {}, folder / "recorded"
     recorded.mkdir()
 
-    def launch(name: str) -> ProcessHandle:
-        handles[name] = ProcessHandle(RecordStats(Fragile(TINY, full[name]), recorded), name=name)
+    def launch(name: str) -> EngineProcess:
+        handles[name] = EngineProcess(RecordStats(Fragile(TINY, full[name]), recorded), name=name)
         return handles[name]
 
     settings = patient(silence_seconds=SILENCE, restart_seconds=0.5)
-    pool = EnginePool([partial(launch, name) for name in names], settings)
+    pool = EnginePool(LocalEngines({name: partial(launch, name) for name in names}, settings))
     await pool.start()
     try:
         yield World(pool, handles, full, recorded)

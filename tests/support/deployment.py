@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from voxcpm_grpc.pool import handle
-from voxcpm_grpc.pool.host import engine_host
+from voxcpm_grpc.pool import host, local
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "server/deploy"
@@ -22,7 +21,7 @@ PROMETHEUS = DEPLOY / "prometheus/prometheus.yml"
 ALERTS = DEPLOY / "prometheus/alerts.yml"
 DASHBOARD = DEPLOY / "grafana/dashboards/voxcpm-grpc.json"
 KUBERNETES = DEPLOY / "kubernetes"
-STOP_SECONDS = engine_host.LEAVE_SECONDS + handle.STOP_SECONDS  # for fronts, and then engines, after the drain
+STOP_SECONDS = host.LEAVE_SECONDS + local.STOP_SECONDS  # for fronts, and then engines, after the drain
 
 
 def document(path: Path) -> Any:

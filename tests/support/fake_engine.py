@@ -275,7 +275,7 @@ class FakeEngine:
 
 @dataclass(frozen=True)
 class MakeFake:
-    """Makes a fake engine; picklable, as ProcessHandle requires."""
+    """Makes a fake engine; picklable, as EngineProcess requires."""
 
     step_seconds: float = 0.0005
     slowest_step: float = 0.0

@@ -11,11 +11,10 @@ from typing import Any
 
 import grpc
 from support.fake_engine import MakeFake
-from support.pools import Launcher, patient
+from support.pools import Launcher, pool_with
 from support.ports import free_port
 from support.waiting import HANG_SECONDS
 
-from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.operation import AdminSettings
 from voxcpm_grpc.settings.schema import Settings
@@ -74,7 +73,7 @@ async def operated(
         **{"limits": LimitSettings(trim_leading_silence_seconds=0), **settings},  # its first chunk is silent
     )
     async with (
-        running_server(made, pool=EnginePool([launcher], patient())) as running,
+        running_server(made, pool=pool_with(launcher)) as running,
         grpc.aio.insecure_channel(running.address) as channel,
         grpc.aio.insecure_channel(admin) as admin_channel,
     ):

@@ -15,7 +15,7 @@ from support.waiting import HANG_SECONDS
 
 from benchmarks.front.paced_engine import INFO, MakePaced
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_server.app import running_server
@@ -64,7 +64,7 @@ class PacedServer:
             drain_delay_seconds=0.0,
             voices=VoiceSettings(url=str(self.folder)),
         )
-        pool = EnginePool([lambda: ProcessHandle(make)], patient())
+        pool = EnginePool(LocalEngines({"engine": lambda: EngineProcess(make)}, patient()))
         async with running_server(settings, pool=pool):
             self._stop = asyncio.get_running_loop(), asyncio.Event()
             started.set()

@@ -16,7 +16,8 @@ from support.recorded_stats import RecordStats, recorded_stats
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
+from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.request import Stats
 from voxcpm_grpc.settings.engine import SupervisionSettings
 
@@ -38,14 +39,14 @@ class Launcher:
     name: str = "engine"
     restarts: bool = True
     folder: Path | None = None
-    handles: list[ProcessHandle] = field(default_factory=list)
+    handles: list[EngineProcess] = field(default_factory=list)
 
-    def __call__(self) -> ProcessHandle:
+    def __call__(self) -> EngineProcess:
         if self.handles and not self.restarts:
             raise RuntimeError("this replica does not restart")
         make = self.makes[min(len(self.handles), len(self.makes) - 1)]
         recorded = RecordStats(make, self.folder) if self.folder else make
-        handle = ProcessHandle(recorded, name=self.name, stop_seconds=2.0)
+        handle = EngineProcess(recorded, name=self.name, stop_seconds=2.0)
         self.handles.append(handle)
         return handle
 
@@ -60,6 +61,21 @@ class Launcher:
         os.kill(self.pid, signal_number)
 
 
+def engines_of(
+    launchers: Sequence[Launcher], settings: SupervisionSettings | None = None, loras: Iterable[str] = ()
+) -> LocalEngines:
+    """The engines of these launchers, by their names; equal ones get numbers."""
+    named: dict[str, Launcher] = {}
+    for launcher in launchers:
+        named[launcher.name if launcher.name not in named else f"{launcher.name} {len(named)}"] = launcher
+    return LocalEngines(named, settings or patient(), loras)
+
+
+def pool_with(*launchers: Launcher, settings: SupervisionSettings | None = None) -> EnginePool:
+    """A pool of the engines of these launchers, not yet started."""
+    return EnginePool(engines_of(launchers, settings))
+
+
 class RecordedPool(EnginePool):
     """A pool whose engines record their statistics."""
 
@@ -68,9 +84,20 @@ class RecordedPool(EnginePool):
     ) -> None:
         for launcher in launchers:
             launcher.folder = folder
-        super().__init__(launchers, settings, loras=loras)
+        self.engines = engines_of(launchers, settings, loras)
+        super().__init__(self.engines)
         self._launchers = launchers
         self._folder = folder
+
+    def add(self, launcher: Launcher) -> Replica:
+        """Add the engine of a launcher."""
+        self.engines.add(launcher.name, launcher)
+        return self.replicas[-1]
+
+    async def remove(self, replica: Replica, *, seconds: float) -> None:
+        """Drain a replica for up to `seconds`, and stop its engine."""
+        await self.drain(replica, seconds=seconds)
+        await self.engines.remove(replica.name)
 
     def stats_by_engine(self) -> dict[str, Stats]:
         return {one.name: recorded_stats(self._folder, one.pid) for one in self._launchers}

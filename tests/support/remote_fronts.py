@@ -17,17 +17,19 @@ from support.pools import Launcher, patient
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code
-from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
-from voxcpm_grpc.pool.host.attached import AttachedPool, connected_to_host, set_up
-from voxcpm_grpc.pool.host.engine_host import EngineHost
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.host import Host
+from voxcpm_grpc.pool.host_link import connected_to_host, set_up
+from voxcpm_grpc.pool.local import LocalEngines
 from voxcpm_grpc.request import Adapter, AudioChunk
 
 
 class _Service:
     """Answers the requests of a test about one pool; `turns` have an adapter until they are told to end."""
 
-    def __init__(self, pool: AttachedPool) -> None:
+    def __init__(self, pool: EnginePool) -> None:
         self.pool = pool
         self.turns: dict[str, Adapter] = {}
 
@@ -65,15 +67,15 @@ class _Service:
         return samples[0]
 
 
-def _front(addresses: Addresses, restarted: bool, address: Path, replicas: tuple[str, ...]) -> None:
+def _front(addresses: Addresses, restarted: bool, address: Path, engines: tuple[str, ...]) -> None:
     """The main function of a front, which serves at `address`."""
     set_up(LogOptions("warning"))
-    asyncio.run(_serve(addresses, address, replicas))
+    asyncio.run(_serve(addresses, address, engines))
 
 
-async def _serve(addresses: Addresses, address: Path, replicas: tuple[str, ...]) -> None:
+async def _serve(addresses: Addresses, address: Path, engines: tuple[str, ...]) -> None:
     async with connected_to_host(addresses) as host:
-        pool = AttachedPool(host, replicas)
+        pool = EnginePool(host.engines(engines))
         service = _Service(pool)
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -130,10 +132,11 @@ async def remote_fronts(
     folder: Path, count: int, *models: Mapping[str, Launcher], loras: Sequence[Sequence[str]] = ()
 ) -> AsyncIterator[list[RemoteFront]]:
     """Fronts of a host. `models`: the engines of each model by name; all fronts use the last model."""
-    host = EngineHost(models, patient(restart_seconds=0.2), loras)
+    settings, own = patient(restart_seconds=0.2), loras or [()] * len(models)
+    host = Host([LocalEngines(one, settings, names) for one, names in zip(models, own, strict=True)], settings)
     addresses = [folder / str(number) for number in range(count)]
     fronts = {
-        f"front {number}": partial(_front, address=address, replicas=tuple(models[-1]))
+        f"front {number}": partial(_front, address=address, engines=tuple(models[-1]))
         for number, address in enumerate(addresses)
     }
     try:

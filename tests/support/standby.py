@@ -13,7 +13,7 @@ from support.pools import everything, patient
 from support.waiting import until
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.pool.standby import Standby
 from voxcpm_grpc.request import Finished
 
@@ -26,7 +26,7 @@ class Engines:
 
     standby: Standby
     pool: EnginePool
-    handles: dict[str, list[ProcessHandle]] = field(default_factory=dict)
+    handles: dict[str, list[EngineProcess]] = field(default_factory=dict)
 
     def pid(self, name: str = "engine 0") -> int | None:
         """The process of an engine; None between the end of one and the start of the next."""
@@ -52,18 +52,19 @@ class Engines:
 
 @contextlib.asynccontextmanager
 async def engines(standby: Standby, *makes: MakeFake) -> AsyncIterator[Engines]:
-    handles: dict[str, list[ProcessHandle]] = {}
+    handles: dict[str, list[EngineProcess]] = {}
 
     def factory(name: str, make: MakeFake):
-        def start() -> ProcessHandle:
-            handle = ProcessHandle(make, name=name, standby=standby)
+        def start() -> EngineProcess:
+            handle = EngineProcess(make, name=name, standby=standby)
             handles.setdefault(name, []).append(handle)
             return handle
 
         return start
 
-    named = [factory(f"engine {number}", make) for number, make in enumerate(makes or [MakeFake()])]
-    pool = EnginePool(named, patient(restart_seconds=0.05), standby=standby)
+    named = {f"engine {number}": make for number, make in enumerate(makes or [MakeFake()])}
+    factories = {name: factory(name, make) for name, make in named.items()}
+    pool = EnginePool(LocalEngines(factories, patient(restart_seconds=0.05), standby=standby))
     await pool.start()
     try:
         yield Engines(standby, pool, handles)

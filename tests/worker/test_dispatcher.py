@@ -1,7 +1,8 @@
-"""The loop of an engine's process: its dispatcher and its connections."""
+"""The loop of an engine's process: its dispatcher and its sockets."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -17,32 +18,59 @@ from support.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_grpc.errors import Exhausted, Internal, StartupError
 from voxcpm_grpc.ipc import messages as m
+from voxcpm_grpc.ipc.sockets import OWNER, Addresses, EngineSocket
 from voxcpm_grpc.request import AudioChunk, Finished, Request, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker import dispatcher, main
-from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher
+from voxcpm_grpc.worker.dispatcher import Dispatcher
 from voxcpm_grpc.worker.heartbeat import StepTimer
 
+ADDRESSES = Addresses("inproc://commands", "inproc://reports", "inproc://fronts")
 
-class Front:
+
+class Owner:
     """The owner of an engine, whose loop runs in a thread."""
 
     def __init__(self, engine: FakeEngine, context: zmq.Context) -> None:
-        self.socket = context.socket(zmq.PAIR)
-        self.socket.rcvtimeo = int(1000 * HANG_SECONDS)
-        self.socket.linger = 0
-        self.socket.bind("inproc://worker")
+        self.context = context
+        self.commands, self.reports = context.socket(zmq.PUSH), context.socket(zmq.PULL)
+        self.commands.bind(ADDRESSES.commands)
+        self.reports.bind(ADDRESSES.reports)
         self.error: Exception | None = None
-        self.stats: list[m.EngineStats] = []
-        self.thread = threading.Thread(target=self._run, args=(engine, context), daemon=True)
+        self.thread = threading.Thread(target=self._run, args=(engine,), daemon=True)
         self.thread.start()
 
-    def _run(self, engine, context):
-        with main.Connections(context, "inproc://worker") as connections:
+    def _run(self, engine):
+        with EngineSocket(self.context, ADDRESSES) as socket:
             try:
-                main.run(engine, StepTimer(), connections)
+                main.run(engine, StepTimer(), socket)
             except Exception as error:
                 self.error = error
+
+    def post(self, *commands: m.Command) -> None:
+        for command in commands:
+            self.commands.send(m.encode_command(command))
+
+    def close(self) -> None:
+        with contextlib.suppress(zmq.Again):  # the engine has ended
+            self.commands.send(m.encode_command(m.Stop()), zmq.DONTWAIT)
+        self.thread.join(HANG_SECONDS)
+        assert not self.thread.is_alive()
+        self.commands.close(0)
+        self.reports.close(0)
+
+
+class Front:
+    """A front of the engine."""
+
+    def __init__(self, context: zmq.Context, name: str = "front") -> None:
+        self.name = name
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.identity = name.encode()
+        self.socket.rcvtimeo = int(1000 * HANG_SECONDS)
+        self.socket.linger = 0
+        self.socket.connect(ADDRESSES.own)
+        self.stats: list[m.EngineStats] = []
 
     def post(self, *commands: m.Command) -> None:
         for command in commands:
@@ -56,6 +84,13 @@ class Front:
             others: list[m.Report] = [report for report in reports if not isinstance(report, m.EngineStats)]
             if others:
                 return others
+
+    def external_steps(self) -> float:
+        """The steps of the next report on the work for other fronts."""
+        while True:
+            if found := [report for report in self.batch() if isinstance(report, m.ExternalLoad)]:
+                assert bool(found[-1].streams) == bool(found[-1].steps)
+                return found[-1].steps
 
     def until_end_of(self, *ids: str) -> list[m.Report]:
         reports, open_ids = [], set(ids)
@@ -76,14 +111,18 @@ def engine():
 
 
 @pytest.fixture
-def front(engine):
+def owner(engine):
     with zmq.Context() as context:
-        front = Front(engine, context)
-        yield front
-        front.post(m.Stop())
-        front.thread.join(HANG_SECONDS)
-        assert not front.thread.is_alive()
-        front.socket.close()
+        owner = Owner(engine, context)
+        yield owner
+        owner.close()
+
+
+@pytest.fixture
+def front(owner):
+    front = Front(owner.context)
+    yield front
+    front.socket.close()
 
 
 def kinds(reports):
@@ -159,7 +198,7 @@ def test_the_lines_about_a_request_have_the_request_id_of_its_rpc(caplog):
     texts = {"a": "Hello.", "b": "refuse", "c": "fault", "d": "fail"}
     inbox = [m.Submit(replace(request(id, 1, text), log_id=f"rpc-{id}"), 10) for id, text in texts.items()]
     inbox += [m.Encode("e", np.zeros(320, np.float32), False, "rpc-e")]
-    loop.run_once([(OWNER, m.encode_command(one)) for one in inbox])
+    loop.run_once([("front", m.encode_command(one)) for one in inbox])
     while loop.busy:
         loop.run_once([])
     lines = [(record.levelno, record.getMessage()) for record in caplog.records]
@@ -208,49 +247,29 @@ def test_a_request_that_fails_in_a_step_is_reported(front):
 
 def test_an_error_of_a_step_ends_the_loop(engine):
     with zmq.Context() as context:
-        front = Front(engine, context)
+        owner, front = Owner(engine, context), Front(context)
         front.post(m.Submit(request("a", 3, "crash"), 10))
-        front.thread.join(HANG_SECONDS)
-        assert isinstance(front.error, RuntimeError)
+        owner.thread.join(HANG_SECONDS)
+        assert isinstance(owner.error, RuntimeError)
         front.socket.close()
-
-
-class AttachedFront:
-    """A front that is attached beside the owner of the engine."""
-
-    def __init__(self, owner: Front, context: zmq.Context, name: str) -> None:
-        self.name = name
-        self.socket = context.socket(zmq.PAIR)
-        self.socket.rcvtimeo = int(1000 * HANG_SECONDS)
-        self.socket.linger = 0
-        self.socket.bind(f"inproc://{name}")
-        self.stats: list[m.EngineStats] = []
-        owner.post(m.Attach(name, f"inproc://{name}"))
-        [ready] = self.batch()
-        assert isinstance(ready, m.Ready)
-
-    post, batch, until_end_of = Front.post, Front.batch, Front.until_end_of
-
-    def external_steps(self) -> float:
-        """The steps of the next report on the work for other fronts."""
-        while True:
-            if found := [report for report in self.batch() if isinstance(report, m.ExternalLoad)]:
-                assert bool(found[-1].streams) == bool(found[-1].steps)
-                return found[-1].steps
+        owner.close()
 
 
 @pytest.fixture
-def attached(front, engine):
-    """Two attached fronts."""
+def fronts(owner, engine):
+    """Two fronts that the engine knows."""
     engine.step_seconds = 0.002
-    fronts = [AttachedFront(front, front.socket.context, name) for name in "ab"]
+    fronts = [Front(owner.context, name) for name in "ab"]
+    for one in fronts:
+        one.post(m.Keep(()), m.Check(request("check", 1)))
+        one.batch()
     yield fronts
     for one in fronts:
         one.socket.close()
 
 
-def test_each_front_receives_the_reports_of_its_own_requests(front, attached):
-    a, b = attached
+def test_each_front_receives_the_reports_of_its_own_requests(front, fronts):
+    a, b = fronts
     a.post(m.Submit(request("1", 20), 100))
     b.post(m.Submit(request("2", 30), 100))
     front.post(m.Submit(request("3", 10), 100))
@@ -260,8 +279,8 @@ def test_each_front_receives_the_reports_of_its_own_requests(front, attached):
         assert sum(carries(report, AudioChunk) for report in reports) == steps
 
 
-def test_fronts_receive_the_load_of_other_fronts(attached):
-    a, b = attached
+def test_fronts_receive_the_load_of_other_fronts(fronts):
+    a, b = fronts
     a.post(m.Submit(request("1", 1000), 10_000, work=1000.0))
     first = b.external_steps()
     assert 900 < first <= 1000
@@ -274,14 +293,16 @@ def test_fronts_receive_the_load_of_other_fronts(attached):
         pass
 
 
-def test_a_detached_front_leaves_no_work_behind(front, attached, engine, tmp_path):
-    a, b = attached
+def test_a_detached_front_leaves_no_work_behind(owner, front, fronts, engine, tmp_path):
+    a, b = fronts
     engine.pieces_after = may_continue = tmp_path / "may continue"
     a.post(m.Submit(request("1", 100_000), 100_000), m.Encode("2", np.zeros(10**6, np.float32), True))
     b.post(m.Submit(request("3", 200, f"after {may_continue}"), 1000))
     while not any(carries(report, AudioChunk) for report in a.batch()):
         pass
-    front.post(m.Detach("a"), m.Detach("unknown"), m.Submit(request("4", 1), 1))
+    owner.post(m.Detach("a"), m.Detach("unknown"))
+    wait_until(lambda: engine.cancelled)
+    front.post(m.Submit(request("4", 1), 1))
     front.until_end_of("4")
     may_continue.touch()
     assert any(carries(report, Finished) for report in b.until_end_of("3"))
@@ -295,7 +316,7 @@ def test_messages_that_arrive_during_a_step_are_handled_before_the_next(engine, 
     inbox = []
 
     def wait():
-        inbox.append((OWNER, m.encode_command(m.Submit(request("late", 3), 9))))
+        inbox.append(("front", m.encode_command(m.Submit(request("late", 3), 9))))
         timer.heartbeat()
         time.sleep(0.01)
         events.append(("waited", timer.heartbeat().busy_seconds > 0))
@@ -313,18 +334,22 @@ def test_messages_that_arrive_during_a_step_are_handled_before_the_next(engine, 
 def test_messages_of_a_detached_front_are_dropped(engine):
     """They may still wait unread when the host notices that the front has died."""
     dispatcher = Dispatcher(engine, StepTimer())
-    dispatcher.run_once([(OWNER, m.encode_command(m.Attach("a", "inproc://a")))])
-    commands = [(OWNER, m.Detach("a")), ("a", m.Submit(request("1", 9), 4)), ("a", m.Decode("2", np.zeros(3)))]
+    commands = [
+        ("a", m.Keep(())),
+        (OWNER, m.Detach("a")),
+        ("a", m.Submit(request("1", 9), 4)),
+        ("a", m.Decode("2", np.zeros(3))),
+    ]
     dispatcher.run_once([(front, m.encode_command(command)) for front, command in commands])
     assert not engine.streams and not engine.jobs, "they would never be allowed more and never be cancelled"
 
 
-def test_a_detached_front_is_no_load_for_the_others(front, attached):
-    a, b = attached
+def test_a_detached_front_is_no_load_for_the_others(owner, fronts):
+    a, b = fronts
     a.post(m.Submit(request("1", 100_000), 100_000, work=1000.0))
     while b.external_steps() == 0:
         pass
-    front.post(m.Detach("a"))
+    owner.post(m.Detach("a"))
     while b.external_steps() > 0:
         pass
 
@@ -340,7 +365,7 @@ def test_debug_lines_about_steps_come_once_a_second(monkeypatch, caplog):
     caplog.set_level(logging.DEBUG, "voxcpm_grpc.worker")
     engine = FakeEngine(step_seconds=0.0)
     loop = Dispatcher(engine, StepTimer())
-    loop.run_once([(OWNER, m.encode_command(m.Submit(request("a", 1000), 1000)))])
+    loop.run_once([("front", m.encode_command(m.Submit(request("a", 1000), 1000)))])
     for _ in range(31):
         now[0] += 0.125
         loop.run_once([])
@@ -349,7 +374,7 @@ def test_debug_lines_about_steps_come_once_a_second(monkeypatch, caplog):
     assert lines[1].startswith("steps=8 seconds=1.0 running=1 waiting=0 swapped=0 slots=1/"), lines
 
 
-def test_the_owner_receives_the_statistics_when_the_engine_becomes_idle(front):
+def test_a_front_receives_the_statistics_when_the_engine_becomes_idle(front):
     front.post(m.Submit(request("a", 3), 10))
     front.until_end_of("a")
     front.post(m.Submit(request("refused", 1, "refuse"), 1))
@@ -365,8 +390,8 @@ def test_statistics_that_are_asked_for_follow_all_earlier_commands_in_the_same_r
     served = Dispatcher(engine, StepTimer())
 
     def run(*commands: m.Command) -> list[m.EngineStats]:
-        reports = served.run_once([(OWNER, m.encode_command(command)) for command in commands])
-        return [report for report in reports[OWNER] if isinstance(report, m.EngineStats)]
+        reports = served.run_once([("front", m.encode_command(command)) for command in commands])
+        return [report for report in reports["front"] if isinstance(report, m.EngineStats)]
 
     run(m.Submit(request("a", 1000), 1000), m.Submit(request("b", 1000), 1000))
     assert run() == []

@@ -10,7 +10,7 @@ from support.fake_engine import INFO, FakeEngine, request
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.request import Priority
 from voxcpm_grpc.worker import dispatcher as dispatcher_module
-from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher
+from voxcpm_grpc.worker.dispatcher import Dispatcher
 from voxcpm_grpc.worker.heartbeat import StepTimer
 
 
@@ -22,7 +22,8 @@ def engine():
 @pytest.fixture
 def dispatcher(engine):
     dispatcher = Dispatcher(engine, StepTimer())
-    run(dispatcher, OWNER, m.Attach("a", "inproc://a"), m.Attach("b", "inproc://b"))
+    for front in "ab":
+        run(dispatcher, front, m.Keep(()))
     return dispatcher
 
 

@@ -100,15 +100,8 @@ class Stop(_Message, frozen=True):
     at_once: bool = False
 
 
-class Attach(_Message, frozen=True):
-    """Connect to one more front, which listens at `address`, and send it Ready."""
-
-    front: str
-    address: str
-
-
 class Detach(_Message, frozen=True):
-    """Disconnect from a front that has ended, and cancel its work. An unknown front is ignored."""
+    """Cancel the work of a front that has ended, and ignore what still arrives from it."""
 
     front: str
 
@@ -117,34 +110,32 @@ class Detach(_Message, frozen=True):
 
 
 class EngineReady(_Message, frozen=True):
-    """The engine of a replica is ready, and connects to `address` when the front listens there.
+    """An engine takes commands. The front connects to `address` by the name `front`.
 
-    It is the one after `restarts` others.
+    The engine has replaced `restarts` others.
     """
 
-    replica: str
+    engine: str
     address: str
-    restarts: int = 0
-
-
-class EngineStarting(_Message, frozen=True):
-    """The engine of a replica is not ready yet."""
-
-    replica: str
-    progress: Progress
-
-
-class EngineExpected(_Message, frozen=True):
-    """The next engine of a replica is expected in `seconds`; none will be started if they are infinite."""
-
-    replica: str
-    seconds: float
+    front: str
+    info: ModelInfo
+    restarts: int
 
 
 class EngineLost(_Message, frozen=True):
-    """The engine of a replica is lost, with all its work."""
+    """An engine is not ready yet, or is lost with all its work.
 
-    replica: str
+    The next one is expected in `seconds`; none will be started if they are infinite.
+    """
+
+    engine: str
+    seconds: float
+
+
+class EngineStarting(_Message, frozen=True):
+    """The progress of an engine that starts, whose name is the source of `progress`."""
+
+    progress: Progress
 
 
 # ---- between the host of the engines and a front, in both directions
@@ -164,13 +155,13 @@ class Registration(msgspec.Struct, frozen=True):
 
 
 class AdapterList(_Message, frozen=True):
-    """The registrations of a model, whose first replica is `replica`.
+    """The registrations of the model to which `engine` belongs, its first one.
 
     A front sends one that has changed. The host sends all to all fronts, after each change. A front whose registration
     is not among them, while another one has the name, came too late.
     """
 
-    replica: str
+    engine: str
     registrations: tuple[Registration, ...]
 
 
@@ -233,10 +224,8 @@ Command = (
     | Preload
     | Keep
     | Stop
-    | Attach
     | Detach
     | EngineReady
-    | EngineExpected
     | EngineStarting
     | EngineLost
     | AdapterList
@@ -250,9 +239,13 @@ Command = (
 
 
 class Ready(_Message, frozen=True):
-    """The process serves this model. The first report of an engine that has loaded it, and of a front that serves."""
+    """The process serves this model. Sent by an engine that has loaded it, and by a front that serves.
+
+    `address` is where fronts connect to the engine.
+    """
 
     info: ModelInfo
+    address: str = ""
 
 
 class Starting(_Message, frozen=True):

@@ -19,6 +19,7 @@ from voxcpm_grpc.audio import AudioFormat, Encoding, check_voice, decode
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.local import LocalEngines
 from voxcpm_grpc.request import AudioChunk, Conditioning, ModelInfo, Priority, Prompt, Request, Sampling
 from voxcpm_grpc.settings.deprecated import deprecations
 from voxcpm_grpc.settings.models import models
@@ -205,7 +206,8 @@ def _check_main_module() -> None:
 def _pool(settings: Settings, directory: Path) -> EnginePool:
     name = settings.model if settings.model == "demo" else directory.name
     [one] = models(settings)
-    return EnginePool.of_processes(directory, name, one.engines, settings.supervision, log=settings.log)
+    engines = LocalEngines.of_checkpoint(directory, name, one.engines, settings.supervision, log=settings.log)
+    return EnginePool(engines)
 
 
 def _waveform(recording: Recording, rate: int, max_seconds: float) -> np.ndarray:

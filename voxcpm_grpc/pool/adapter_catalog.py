@@ -106,11 +106,6 @@ class AdapterCatalog:
         self._changed = asyncio.Event()
         names.attach_front(front, self._update)
 
-    def add(self, adapters: Iterable[Adapter]) -> None:
-        """Register the adapters of the settings, which engines read when they start."""
-        for adapter in adapters:
-            self._change(registered(adapter))
-
     def find(self, name: str) -> Adapter:
         """The adapter that new turns get for a name. Raises NotFound."""
         for adapter in self.registered:

@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from itertools import count, repeat
-from pathlib import Path
+from itertools import count
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
-from voxcpm_grpc import logs, lora_files, progress
+from voxcpm_grpc import progress
 from voxcpm_grpc.errors import (
     Aborted,
     FailedPrecondition,
@@ -23,22 +23,18 @@ from voxcpm_grpc.errors import (
     QueueFull,
     QueueTooLong,
     Reason,
-    StartupError,
 )
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
-from voxcpm_grpc.logs import LogLine, LogOptions
-from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog, AdapterNames, NameOwner
-from voxcpm_grpc.pool.background import close_all
+from voxcpm_grpc.logs import LogLine
+from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog
+from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.balancer import READING_STEPS, Balancer, Room, prefix_of, work_of, work_of_coding
+from voxcpm_grpc.pool.directory import Engines
 from voxcpm_grpc.pool.engine_call import WAIT_SECONDS, EngineCall
-from voxcpm_grpc.pool.handle import HandleFactory, process_factories
 from voxcpm_grpc.pool.replica import Replica
-from voxcpm_grpc.pool.restarts import Restarts
-from voxcpm_grpc.pool.standby import Standby
 from voxcpm_grpc.pool.waiting_calls import WaitingCalls
 from voxcpm_grpc.pool.warm_up import try_out
 from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, content_of
-from voxcpm_grpc.settings.engine import EngineSettings, SupervisionSettings
 
 logger = logging.getLogger(__name__)
 
@@ -46,70 +42,42 @@ WINDOW_CHUNKS = 128  # about 20 s of speech
 
 
 class EnginePool:
-    """Engines that serve the same model. Created and used on one event loop.
+    """The engines of one model, as a front uses them. Implements `directory.EngineListener`; belongs to one event loop.
 
     Each call goes to the replica with the least work left. If an engine dies, calls that have delivered nothing are
-    retried on another engine with the same seed; requests that have delivered audio end with Aborted. Each replica
-    restarts its engine; see `supervisor`. While no engine can take a call, it waits if the next one is expected in time
-    and the queue has room. Otherwise it ends at once, with Unavailable and the time to wait, or with Exhausted.
+    retried on another engine with the same seed; requests that have delivered audio end with Aborted. While no engine
+    can take a call, it waits if the next one is expected in time and the queue has room. Otherwise it ends at once,
+    with Unavailable and the time to wait, or with Exhausted.
     """
 
     def __init__(
-        self,
-        factories: Iterable[HandleFactory],
-        supervision: SupervisionSettings | None = None,
-        names: NameOwner | None = None,
-        restarts: Iterable[Restarts] | None = None,
-        loras: Iterable[str] = (),
-        standby: Standby | None = None,
+        self, engines: Engines, scaling: Callable[[EnginePool], Coroutine[Any, Any, None]] | None = None
     ) -> None:
-        """
-        names, restarts: the names of LoRA adapters and the restarts of engines that another process owns
-        loras: the adapters of the settings of the engines, each as NAME=DIRECTORY
-        standby: is closed with the pool
-        """
+        """scaling: adds and removes engines of a started pool until it is cancelled"""
         self._name = uuid.uuid4().hex[:8]  # part of ids, because an engine may serve several pools
-        self._loras = tuple(loras)
+        self._engines = engines
+        self._scale = scaling
+        self._scaling: asyncio.Task[None] | None = None
         self._replicas: list[Replica] = []
-        self.adapters = AdapterCatalog(self._ready, names or AdapterNames(), self._name)
-        self._supervision = supervision or SupervisionSettings()
-        for made, counted in zip(factories, restarts or repeat(None), strict=False):
-            self._replicas.append(self._replica(made, counted))
+        self.adapters = AdapterCatalog(self._ready, engines.names, self._name)
         self._waiting = WaitingCalls(self._replicas)
-        self._standby = standby
         self._balancer = Balancer(Replica.load)
         self._info: ModelInfo | None = None
         self._numbers = count()
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
         self._closing = False
-
-    @classmethod
-    def of_processes(
-        cls,
-        directory: Path,
-        name: str,
-        engines: Mapping[str, EngineSettings],
-        supervision: SupervisionSettings | None = None,
-        *,
-        log: LogOptions = logs.DEFAULT,
-    ) -> EnginePool:
-        """A pool of engines in processes of their own, for the checkpoint in `directory`. `start` starts them."""
-        supervision = supervision or SupervisionSettings()
-        standby = Standby.of_engines([directory], supervision.standby, log=log)
-        factories = process_factories(directory, name, engines, log, standby=standby).values()
-        return cls(factories, supervision, loras=next(iter(engines.values())).loras, standby=standby)
+        engines.watch(self)
 
     async def start(self) -> None:
-        """Wait until every engine is ready. If one cannot start, stops all and raises StartupError."""
+        """Wait until the engines serve. If they cannot, closes the pool and raises StartupError."""
         try:
-            self.adapters.add(await asyncio.to_thread(lora_files.adapters_of, self._loras))
-            async with asyncio.TaskGroup() as group:
-                for replica in self._replicas:
-                    group.create_task(replica.supervisor.start())
-        except BaseException as error:
+            await self._engines.start()
+        except BaseException:
             await self.close()
-            raise (error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error) from None
+            raise
+        if scale := self._scale:
+            self._scaling = keep_running(lambda: scale(self), "the scaling of the pool")
 
     async def warm_up(self) -> None:
         """Generate a short piece of speech on each replica that is ready. Raises StartupError if one fails."""
@@ -122,32 +90,13 @@ class EnginePool:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    def add(self, make_handle: HandleFactory) -> Replica:
-        """Add a replica. It takes calls when its engine is ready; a start that fails is tried again.
-
-        Raises StartupError if the pool is closed.
-        """
-        if self._closing:
-            raise StartupError("the pool is closed and would not stop an engine that is added now")
-        replica = self._replica(make_handle)
-        self._replicas.append(replica)
-        replica.supervisor.start_in_background()
-        return replica
-
-    async def remove(self, replica: Replica, *, seconds: float) -> None:
-        """Remove a replica: it gets no new calls, has `seconds` to finish its own, and its engine stops.
-
-        Raises if the engine cannot be stopped; may then be called again.
-        """
+    async def drain(self, replica: Replica, *, seconds: float) -> None:
+        """Give a replica no new calls, and wait up to `seconds` for the end of its own."""
         replica.draining = True
         self._on_change(replica)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await replica.idle()
-        await replica.close()
-        if replica in self._replicas:
-            self._replicas.remove(replica)
-        self._on_change(replica)
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
@@ -276,24 +225,41 @@ class EnginePool:
                     yield piece.array
 
     async def close(self) -> None:
-        """Stop all engines. Calls in progress end as if the engines were lost."""
+        """Stop all engines, or leave those of a host. Calls in progress end as if the engines were lost."""
         self._closing = True
-        await close_all(replica.close() for replica in self._replicas)
-        if self._standby:
-            await self._standby.close()
+        await cancel_and_wait(self._scaling)
+        for replica in self._replicas:
+            replica.draining = True
+        await self._engines.close()
+        for replica in self._replicas:
+            replica.close()
         self._over.set()
         self._start_waiting()
 
-    def _replica(self, make_handle: HandleFactory, restarts: Restarts | None = None) -> Replica:
-        return Replica(
-            make_handle,
-            self._supervision,
-            check=self._check,
-            on_ready=self.adapters.on_ready,
-            on_change=self._on_change,
-            reassign=self._reassign,
-            restarts=restarts,
-        )
+    # ---- the events of the engines
+
+    def on_ready(self, engine: str, info: ModelInfo, restarts: int) -> None:
+        self._info = self._info or info
+        self._replica(engine).on_ready(self._engines.connect(engine), info, restarts)
+
+    def on_lost(self, engine: str, seconds: float) -> None:
+        self._replica(engine).on_lost(seconds)
+
+    def on_removed(self, engine: str) -> None:
+        replica = self._replica(engine)
+        self._replicas.remove(replica)
+        replica.close()
+
+    def _replica(self, engine: str) -> Replica:
+        """The replica of an engine, a new one for an engine that was not known before."""
+        for replica in self._replicas:
+            if replica.name == engine:
+                return replica
+        replica = Replica(engine, on_ready=self.adapters.on_ready, on_change=self._on_change, reassign=self._reassign)
+        self._replicas.append(replica)
+        return replica
+
+    # ---- calls
 
     def _start(self, call: EngineCall, *, lost: Replica | None = None) -> None:
         """Start a call on a replica, on another one than `lost` if possible."""
@@ -359,12 +325,6 @@ class EnginePool:
     def _new_id(self, call: EngineCall) -> str:
         """An id that is never used again, because an engine may still report on a call that was cancelled."""
         return f"{call.name}.{self._name}.{next(self._numbers)}"
-
-    def _check(self, info: ModelInfo) -> None:
-        if self._info is None:
-            self._info = info
-        elif info.fingerprint != self._info.fingerprint:
-            raise StartupError("the engines serve different models; give all of them the same checkpoint")
 
     def _on_change(self, replica: Replica) -> None:
         if not replica.ready:

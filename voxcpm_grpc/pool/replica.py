@@ -27,14 +27,13 @@ from voxcpm_grpc.ipc.messages import (
     Report,
 )
 from voxcpm_grpc.logs import LogLine
+from voxcpm_grpc.pool.background import keep_running
 from voxcpm_grpc.pool.balancer import Room
+from voxcpm_grpc.pool.directory import Connection
 from voxcpm_grpc.pool.engine_call import EngineCall
-from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.pool.queue_estimate import Capacity, StepTime, seconds_until_slot
 from voxcpm_grpc.pool.restarts import Restarts
-from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
-from voxcpm_grpc.settings.engine import SupervisionSettings
 
 logger = logging.getLogger(__name__)
 
@@ -50,36 +49,26 @@ class _Work(NamedTuple):
 class Replica:
     """Routes the reports of its engine to the calls. Belongs to one event loop.
 
-    Callbacks: `check(info)` may reject an engine with StartupError. `on_change(replica)` follows every change of
-    `ready` and of `given_up`, and `on_ready(replica)` comes before it when an engine takes commands.
-    `reassign(replica, calls)` receives the calls of an engine that was lost, and calls that the engine sent away.
-    `restarts` are those of an engine that another process restarts; default: those of the supervisor.
+    Callbacks: `on_change(replica)` follows every change of `ready` and of `given_up`, and `on_ready(replica)` comes
+    before it when an engine takes commands. `reassign(replica, calls)` receives the calls of an engine that was lost,
+    and calls that the engine sent away. `restarts` counts and expects the restarts of the engine.
     """
 
     def __init__(
         self,
-        make_handle: HandleFactory,
-        settings: SupervisionSettings,
+        name: str,
         *,
-        check: Callable[[ModelInfo], None],
         on_ready: Callable[[Replica], None],
         on_change: Callable[[Replica], None],
         reassign: Callable[[Replica, list[EngineCall]], None],
-        restarts: Restarts | None = None,
     ) -> None:
-        self.name = ""
+        self.name = name
         self.draining = False  # finishes its calls and gets no new ones
-        self.supervisor = Supervisor(
-            make_handle,
-            settings,
-            on_ready=self._on_ready,
-            on_reports=self._on_reports,
-            on_lost=self._on_lost,
-            on_given_up=lambda: on_change(self),
-        )
-        self.restarts = restarts or self.supervisor.restarts
+        self.restarts = Restarts()
         self._calls: dict[str, weakref.ref[EngineCall]] = {}  # a call that its reader drops is cancelled
-        self._handle: Handle | None = None
+        self._connection: Connection | None = None
+        self._is_ready = False
+        self._reading: asyncio.Task[None] | None = None
         self._info: ModelInfo | None = None
         self._external_load = NO_LOAD
         self._stats: EngineStats | None = None
@@ -88,7 +77,6 @@ class Replica:
         self._numbers = count(1)
         self._step_time = StepTime()
         self._capacity = Capacity(0.0)
-        self._check = check
         self._on_engine_ready = on_ready
         self._on_change = on_change
         self._reassign = reassign
@@ -98,12 +86,12 @@ class Replica:
     @property
     def ready(self) -> bool:
         """True if an engine takes calls."""
-        return self._handle is not None and not self.draining
+        return self._is_ready and not self.draining
 
     @property
     def given_up(self) -> bool:
-        """True if no engine will be started again."""
-        return self.supervisor.given_up
+        """True if there is no engine, and none will be started again."""
+        return not self._is_ready and math.isinf(self.restarts.seconds_left)
 
     @property
     def calls(self) -> list[EngineCall]:
@@ -113,12 +101,12 @@ class Replica:
     @property
     def adapters(self) -> Collection[str]:
         """The fingerprints of the LoRA adapters that the engine has read; none while there is no engine."""
-        return () if self._stats is None else self._stats.adapters
+        return () if self.stats is None else self.stats.adapters
 
     @property
     def stats(self) -> EngineStats | None:
         """The latest statistics of the engine; None before the first ones, and while there is no engine."""
-        return self._stats
+        return self._stats if self._is_ready else None
 
     @property
     def stats_age(self) -> float:
@@ -135,12 +123,12 @@ class Replica:
 
         The engine answers after its current step, and after all commands that were sent before.
         """
-        if self._handle is None:
+        if self._connection is None:
             return
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         try:
-            self._handle.post(AskStats(number))
+            self._connection.post(AskStats(number))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await answer
@@ -214,11 +202,11 @@ class Replica:
 
     def start(self, id: str, call: EngineCall) -> None:
         """Start a call on the engine. The id must never have been used here."""
-        assert self._handle is not None
+        assert self._connection is not None
         self._calls[id] = weakref.ref(call)
         self._idle.clear()
         try:
-            self._handle.post(call.start(id, self.name.removeprefix("engine "), self._post))
+            self._connection.post(call.start(id, self.name.removeprefix("engine "), self._post))
         except Exception:
             logger.exception(LogLine("a request cannot be sent", request=id, request_id=call.log_id, engine=self.name))
             self._remove(id)
@@ -226,8 +214,8 @@ class Replica:
 
     def post(self, command: Keep) -> None:
         """Send a command that is no call. It is dropped while there is no engine."""
-        if self._handle is not None:
-            self._handle.post(command)
+        if self._connection is not None:
+            self._connection.post(command)
 
     async def preload(self, adapter: Adapter) -> None:
         """Let the engine read an adapter. Raises its error, or Unavailable if it is lost meanwhile."""
@@ -243,12 +231,33 @@ class Replica:
         """Wait until no call is in progress."""
         await self._idle.wait()
 
-    async def close(self) -> None:
-        """Stop the engine for good. Its calls end as if the engine were lost."""
+    def on_ready(self, connection: Connection, info: ModelInfo, restarts: int) -> None:
+        """An engine takes commands, the one after `restarts` others."""
+        self._lose()  # the last reports of the one before may still be expected
+        self._connection, self._info, self._is_ready = connection, info, True
+        self.restarts.count = restarts
+        self._capacity = Capacity(info.samples_per_step / info.output_sample_rate)
+        self._reading = keep_running(lambda: self._read(connection), f"reading the reports of {self.name}")
+        self._on_engine_ready(self)
+        self._on_change(self)
+
+    def on_lost(self, seconds: float) -> None:
+        """There is no engine yet, or no longer. The next one is expected in `seconds`; none if they are infinite.
+
+        The calls of a lost engine end after its last reports.
+        """
+        self.restarts.expect(seconds)
+        self._is_ready = False
+        if self._connection is not None:
+            self._connection.end()
+        self._on_change(self)
+
+    def close(self) -> None:
+        """Leave the engine for good. Its calls end as if the engine were lost."""
         self.draining = True
-        await self.supervisor.close()
-        if self._handle is not None:
-            self._on_lost()
+        self._is_ready = False
+        self._on_change(self)
+        self._lose()
 
     def _post(self, command: Allow | Cancel) -> None:
         """Send a command about a call, unless the call has ended."""
@@ -256,19 +265,35 @@ class Replica:
             return
         if isinstance(command, Cancel):
             self._remove(command.id)
-        if self._handle is not None:
-            self._handle.post(command)
+        if self._connection is not None:
+            self._connection.post(command)
 
-    def _on_ready(self, handle: Handle, info: ModelInfo) -> None:
-        self._check(info)
-        self.name = handle.name
-        self._handle, self._info = handle, info
-        self._capacity = Capacity(info.samples_per_step / info.output_sample_rate)
-        self._on_engine_ready(self)
-        self._on_change(self)
+    async def _read(self, connection: Connection) -> None:
+        """Handle the reports of an engine until it is lost."""
+        try:
+            async with contextlib.aclosing(connection.reports()) as batches:
+                async for reports in batches:
+                    self._on_reports(reports)
+        except Exception:
+            self._give_calls_back()
+            raise
+        self._lose()
 
-    def _on_lost(self) -> None:
-        self._handle = None
+    def _give_calls_back(self) -> None:
+        """Cancel all calls on the engine, because reports about them are lost; each is retried or ends."""
+        calls = self.calls
+        for id in list(self._calls):
+            self._post(Cancel(id))
+        self._reassign(self, calls)
+
+    def _lose(self) -> None:
+        """End the connection to an engine, with its calls. Does nothing without one."""
+        if self._connection is None:
+            return
+        if self._reading is not None and self._reading is not asyncio.current_task():
+            self._reading.cancel()
+        self._connection.close()
+        self._connection = None
         self._external_load = NO_LOAD
         self._stats = None
         for answer in self._answers.values():
@@ -278,7 +303,6 @@ class Replica:
         calls = self.calls
         self._calls.clear()
         self._idle.set()
-        self._on_change(self)
         self._reassign(self, calls)
 
     def _on_reports(self, reports: list[Report]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 # The start of an engine that was never started here. The second start is expected to take no longer, because the first
 # one may compile kernels and read files from a disk.
@@ -11,22 +10,16 @@ UNKNOWN_SECONDS = 15.0
 OVERDUE = 0.1  # of the time so far, which a start that takes longer than expected is expected to take still
 
 
-def _ignore(_: float) -> None:
-    pass
-
-
 class Restarts:
     """The number and the expected time of the restarts of one replica. Belongs to one event loop.
 
     count: the engines that have replaced a lost one
     start_seconds: the expected duration of the next start, which is that of the latest one
-    on_expected: receives each new expectation, in seconds; see `expect`
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.start_seconds = UNKNOWN_SECONDS
-        self.on_expected: Callable[[float], None] = _ignore
         self._first = True
         self._since: float | None = None  # time of the event loop
         self._seconds = UNKNOWN_SECONDS
@@ -39,7 +32,6 @@ class Restarts:
     def expect(self, seconds: float) -> None:
         """The next engine is expected to be ready in `seconds` from now; never if they are infinite."""
         self._since, self._seconds = asyncio.get_running_loop().time(), seconds
-        self.on_expected(seconds)
 
     @property
     def seconds_left(self) -> float:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from voxcpm_grpc import logs
-from voxcpm_grpc.ipc.child_process import SPAWN, Addresses
+from voxcpm_grpc.ipc.process import SPAWN
+from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.worker.standby import Order, PrepareEngine, stand_by

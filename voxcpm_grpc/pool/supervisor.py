@@ -1,4 +1,4 @@
-"""The supervisor of a replica: starts its engine, watches the heartbeats, and restarts an engine that is lost."""
+"""The supervisor of an engine or front: starts it, watches its heartbeats, and replaces it when it is lost."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from typing import Generic, Protocol, TypeVar
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.messages import Heartbeat, Report
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
-from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.engine import SupervisionSettings
@@ -28,42 +28,56 @@ PAUSE_FACTOR = 4
 STABLE_SECONDS = 60.0  # an engine that ran this long does not count as one that fails soon after its start
 
 
+class Supervised(Protocol):
+    """One engine or front, from its start to its end. It is never restarted. Belongs to one event loop.
+
+    `start` waits until it is ready, or raises StartupError. `reports` yields its reports, with a Heartbeat every
+    `messages.HEARTBEAT_SECONDS`, until it has ended. `close` stops it: it may finish its work unless `force` is true,
+    and is killed if it does not stop. `close` returns when the device is free; it may be called at any time and more
+    than once.
+    """
+
+    name: str
+
+    async def start(self) -> ModelInfo: ...
+    def reports(self) -> AsyncGenerator[list[Report]]: ...
+    async def close(self, *, force: bool = False) -> None: ...
+
+
+S = TypeVar("S", bound=Supervised)
+
+
 def _ignore(*_: object) -> None:
     pass
 
 
-class Supervisor:
-    """Keeps one engine running, or one front: `make_handle` makes the handle of each new one.
+class Supervisor(Generic[S]):
+    """Keeps one engine running, or one front: `make` makes each new one.
 
-    An engine is lost when its reports end, when no report arrives for `silence_seconds`, or when a step takes too long.
-    The next one is then started after a pause, which grows with every engine that ran for a short time only. After
+    It is lost when its reports end, when no report arrives for `silence_seconds`, or when a step takes too long. The
+    next one is then started after a pause, which grows with every one that ran for a short time only. After
     `restart_limit` failed starts in a row the supervisor gives up.
 
-    The callbacks run on the event loop and must not block. `on_ready(handle, info)` is called when an engine takes
-    commands; it may raise StartupError to reject the engine. `on_reports(reports)` receives all reports but heartbeats.
-    `on_lost()` is called when nothing more comes from the engine, `on_given_up()` when no other one will be started.
-    `restarts` counts the restarts, and expects the next one.
+    The callbacks run on the event loop and must not block. `on_ready(engine, info)` is called when it is ready; it may
+    raise StartupError to reject it. `on_lost(seconds)` is called when it is lost, and again when a start has failed:
+    the next one is expected in `seconds`, or never if they are infinite. `restarts` counts the restarts.
     """
 
     def __init__(
         self,
-        make_handle: HandleFactory,
+        make: Callable[[], S],
         settings: SupervisionSettings,
         *,
-        on_ready: Callable[[Handle, ModelInfo], None] = _ignore,
-        on_reports: Callable[[list[Report]], None] = _ignore,
-        on_lost: Callable[[], None] = _ignore,
-        on_given_up: Callable[[], None] = _ignore,
+        on_ready: Callable[[S, ModelInfo], None] = _ignore,
+        on_lost: Callable[[float], None] = _ignore,
     ) -> None:
         self.restarts = Restarts()
         self.given_up = False
-        self._make_handle = make_handle
+        self._make = make
         self._settings = settings
         self._on_ready = on_ready
-        self._on_reports = on_reports
         self._on_lost = on_lost
-        self._on_given_up = on_given_up
-        self._handle: Handle | None = None
+        self._current: S | None = None
         self._on_cpu = False
         self._task: asyncio.Task[None] | None = None
         self._has_run = False
@@ -80,36 +94,35 @@ class Supervisor:
         self._task = keep_running(self._supervise, "the supervision of an engine")
 
     async def close(self, *, force: bool = False) -> None:
-        """Stop the engine and its supervision; see `Handle.close`. No callback is called."""
+        """Stop the engine and its supervision; see `Supervised.close`. No callback is called."""
         await cancel_and_wait(self._task)
-        if self._handle:
-            await self._handle.close(force=force)
+        if self._current:
+            await self._current.close(force=force)
 
     async def _supervise(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._handle or await self._restart():
-            assert self._handle
+        while self._current or await self._restart():
+            assert self._current
             started = loop.time()
-            reason = await self._watch(self._handle)
+            reason = await self._watch(self._current)
             if loop.time() - started >= STABLE_SECONDS:
                 self._short_runs = 0
-            logger.error("%s is lost: %s", self._handle.name, reason)
-            self._expect_start()
+            logger.error("%s is lost: %s", self._current.name, reason)
             try:
-                self._on_lost()
+                self._expect(self._pause + self.restarts.start_seconds)
             finally:
                 await self._discard()
 
     async def _start(self) -> None:
         began = asyncio.get_running_loop().time()
-        self._handle = handle = self._make_handle()
+        self._current = current = self._make()
         try:
-            info = await handle.start()
+            info = await current.start()
             self.restarts.started(asyncio.get_running_loop().time() - began)
             self._on_cpu = info.device == "cpu"
             self.restarts.count += self._has_run  # before `on_ready`, which passes it on
             try:
-                self._on_ready(handle, info)
+                self._on_ready(current, info)
             except StartupError:
                 self.restarts.count -= self._has_run
                 raise
@@ -119,19 +132,18 @@ class Supervisor:
             raise
 
     async def _discard(self) -> None:
-        """Close the current handle. An error is logged and does not prevent the start of the next engine."""
-        assert self._handle
+        """Close the current one. An error is logged and does not prevent the start of the next one."""
+        assert self._current
         try:
-            await self._handle.close(force=True)
+            await self._current.close(force=True)
         except Exception:
-            logger.exception("%s could not be closed; what is left of it may keep its device", self._handle.name)
-        self._handle = None
+            logger.exception("%s could not be closed; what is left of it may keep its device", self._current.name)
+        self._current = None
 
     async def _restart(self) -> bool:
         """Start the next engine, with as many attempts as the settings allow. Returns False after giving up."""
         limit = self._settings.restart_limit
         while True:
-            self._expect_start()
             await asyncio.sleep(self._pause)
             self._short_runs += 1
             try:
@@ -142,9 +154,9 @@ class Supervisor:
                 logger.error("an engine did not start again, %d of %d: %s", self._failed_starts, limit, reason)
                 if self._failed_starts >= limit:
                     self.given_up = True
-                    self.restarts.expect(math.inf)
-                    self._on_given_up()
+                    self._expect(math.inf)
                     return False
+                self._expect(self._pause + self.restarts.start_seconds)
             else:
                 self._failed_starts = 0
                 return True
@@ -155,13 +167,14 @@ class Supervisor:
         pause = FIRST_PAUSE_SECONDS * PAUSE_FACTOR ** min(self._short_runs, 10)
         return min(pause, self._settings.restart_seconds)
 
-    def _expect_start(self) -> None:
-        self.restarts.expect(self._pause + self.restarts.start_seconds)
+    def _expect(self, seconds: float) -> None:
+        self.restarts.expect(seconds)
+        self._on_lost(seconds)
 
-    async def _watch(self, handle: Handle) -> str:
-        """Pass on the reports of an engine until it is lost; returns the reason."""
+    async def _watch(self, engine: S) -> str:
+        """Read the reports until the engine or front is lost; returns the reason."""
         watchdog = _Watchdog(self._settings, CPU_STEP_FACTOR if self._on_cpu else GPU_STEP_FACTOR)
-        reading = asyncio.create_task(self._read(handle, watchdog))
+        reading = asyncio.create_task(self._read(engine, watchdog))
         try:
             while not reading.done() and not watchdog.expired:
                 await asyncio.wait([reading], timeout=TICK_SECONDS)
@@ -172,20 +185,18 @@ class Supervisor:
         if watchdog.expired:
             return watchdog.expired
         if not reading.cancelled() and (error := reading.exception()):
-            logger.error("the reports of %s cannot be read", handle.name, exc_info=error)
+            logger.error("the reports of %s cannot be read", engine.name, exc_info=error)
             return "its reports cannot be read"
         return "it has ended"
 
-    async def _read(self, handle: Handle, watchdog: _Watchdog) -> None:
-        async with contextlib.aclosing(handle.reports()) as batches:
+    async def _read(self, engine: S, watchdog: _Watchdog) -> None:
+        async with contextlib.aclosing(engine.reports()) as batches:
             async for reports in batches:
                 watchdog.reset()
                 if isinstance(reports[0], Heartbeat):
                     watchdog.check_step(reports[0])
                     if watchdog.expired:
                         return
-                else:
-                    self._on_reports(reports)
 
 
 class _Watchdog:

@@ -22,7 +22,6 @@ from voxcpm_grpc.ipc.messages import (
     AdapterList,
     Allow,
     AskStats,
-    Attach,
     CallEvent,
     Cancel,
     Check,
@@ -30,7 +29,6 @@ from voxcpm_grpc.ipc.messages import (
     Decode,
     Detach,
     Encode,
-    EngineExpected,
     EngineLost,
     EngineReady,
     EngineStarting,
@@ -39,19 +37,17 @@ from voxcpm_grpc.ipc.messages import (
     Failed,
     Keep,
     Preload,
-    Ready,
     Report,
     Stop,
     Submit,
 )
+from voxcpm_grpc.ipc.sockets import OWNER
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request, Stats
 from voxcpm_grpc.worker.heartbeat import StepTimer
 
 logger = logging.getLogger(__name__)
 
-OWNER = ""
-"""The name of the process that started the engine. Other fronts have names."""
 LOG_SECONDS = 1.0  # between two debug lines about steps
 LOAD_SECONDS = 0.1  # between two reports of the external load
 STATS_SECONDS = 1.0  # between two reports of the statistics
@@ -95,36 +91,26 @@ class _Task:
     admitted: bool = False
 
 
-def _ignore(*_: str) -> None:
+def _ignore() -> None:
     pass
 
 
 class Dispatcher:
-    """Runs one engine for its owner and for any number of attached fronts.
+    """Runs one engine for any number of fronts. It knows a front from its first command until the owner detaches it.
 
     The loop of the process calls `run_once` with the messages that have arrived, and sends the reports that it returns.
     It may wait for messages while it is not `busy`; another thread calls `wake` when it must not wait any longer.
-    `attach(front, address)` and `detach(front)` are called when a front is to be connected or disconnected.
     """
 
-    def __init__(
-        self,
-        engine: EngineLike,
-        timer: StepTimer,
-        *,
-        attach: Callable[[str, str], None] = _ignore,
-        detach: Callable[[str], None] = _ignore,
-        wake: Callable[[], None] = _ignore,
-    ) -> None:
+    def __init__(self, engine: EngineLike, timer: StepTimer, *, wake: Callable[[], None] = _ignore) -> None:
         self.stopped = False  # set by Stop
         self._engine = engine
         engine.adapters.wake = wake
         self._kept: dict[str, tuple[Adapter, ...]] = {}  # for each front
         self._timer = timer
-        self._attach = attach
-        self._detach = detach
         self._tasks: dict[str, _Task] = {}
-        self._fronts: set[str] = set()  # attached ones, without the owner
+        self._fronts: set[str] = set()
+        self._detached: set[str] = set()  # whose messages may still be on the way
         self._load_reported = 0.0  # when the loads were computed last
         self._loads: dict[str, ExternalLoad] = {}  # the last one that each front has received
         self._log_stats = logger.isEnabledFor(logging.DEBUG)
@@ -160,8 +146,7 @@ class Dispatcher:
                 for id, result in self._engine.step():
                     self._route(id, result, reports)
                 self._step_seconds += monotonic() - started
-        if self._fronts:
-            self._publish_load(reports)
+        self._publish_load(reports)
         if self._log_stats:
             self._log_steps()
         self._publish_stats(reports)
@@ -189,8 +174,11 @@ class Dispatcher:
         self._logged, self._logged_steps = monotonic(), stats.steps
 
     def _receive(self, front: str, data: bytes | memoryview, reports: dict[str, list[Report]]) -> None:
+        if front in self._detached:
+            return  # its work would never be allowed more and never be cancelled
         if front != OWNER and front not in self._fronts:
-            return  # it was detached just now, so its work would never be allowed more and never be cancelled
+            self._fronts.add(front)
+            self._stats = None  # the front has not received them
         try:
             self._handle(front, messages.decode_command(data), reports)
         except VoxCPMError as error:
@@ -244,21 +232,16 @@ class Dispatcher:
                 self._keep_all()
             case Stop():
                 self.stopped = True
-            case Attach(attached, address):
-                self._fronts.add(attached)
-                self._attach(attached, address)
-                reports[attached].append(Ready(engine.info))
-                self._stats = None  # the front has not received them
             case Detach(detached):
+                self._detached.add(detached)
                 self._fronts.discard(detached)
                 self._loads.pop(detached, None)
-                self._detach(detached)
                 for id in [id for id, task in self._tasks.items() if task.front == detached]:
                     del self._tasks[id]
                     engine.cancel(id)
                 self._kept.pop(detached, None)
                 self._keep_all()
-            case EngineReady() | EngineExpected() | EngineStarting() | EngineLost() | AdapterList():
+            case EngineReady() | EngineStarting() | EngineLost() | AdapterList():
                 logger.error("an engine received %s, which is for fronts", type(command).__name__)
 
     def _keep_all(self) -> None:
@@ -334,5 +317,5 @@ class Dispatcher:
         self._stats_reported = now
         if self._stats is None or has_others or found.stats != self._stats.stats:
             self._stats = found
-            for front in (OWNER, *self._fronts):
+            for front in self._fronts:
                 reports[front].append(found)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from voxcpm_grpc import checkpoint, logs
-from voxcpm_grpc.ipc import child_process
-from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.ipc.process import set_title
+from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def stand_by(orders: Connection, prepare: Callable[[], object], log: LogOptions)
     """
     name = multiprocessing.current_process().name
     logs.set_up(log, name)
-    child_process.set_title(name)
+    set_title(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes
     threading.Thread(target=_prepare, args=(orders, prepare), name="preparation", daemon=True).start()
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 from voxcpm_grpc import logs
 from voxcpm_grpc.errors import Reason, Unavailable
-from voxcpm_grpc.ipc import child_process
+from voxcpm_grpc.ipc.process import set_up
 from voxcpm_grpc.logs import LogOptions
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ def _closing() -> Unavailable:
 
 def _serve(pipe: Connection, log_options: LogOptions) -> None:
     """Normalise until the parent closes the pipe."""
-    child_process.set_up(log_options)
+    set_up(log_options)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     from voxcpm_server.text.readings import normalized
 

@@ -34,7 +34,7 @@ from support.uploads import recording, upload
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.schema import Settings
@@ -86,7 +86,7 @@ class Soak:
 
     address: str
     running: Running
-    handles: dict[str, ProcessHandle]
+    handles: dict[str, EngineProcess]
     recorded: Path
     draw: random.Random
     expected: list[np.ndarray] = field(default_factory=list)
@@ -282,14 +282,15 @@ async def served(folder: Path) -> AsyncIterator[Soak]:
     recorded.mkdir()
     engine = EngineSettings(device="cpu", max_slots=SLOTS, max_queue=6)
 
-    def launch(name: str) -> ProcessHandle:
-        handles[name] = ProcessHandle(RecordStats(LoadEngine(TINY, "tiny", engine), recorded), name=name)
+    def launch(name: str) -> EngineProcess:
+        handles[name] = EngineProcess(RecordStats(LoadEngine(TINY, "tiny", engine), recorded), name=name)
         return handles[name]
 
     limits = LimitSettings(write_seconds=WRITE_SECONDS, max_queue_seconds=20.0)
     store = VoiceSettings(url=str(folder / "voices"))
     settings = Settings(listen="127.0.0.1:0", engine=engine, limits=limits, voices=store, decode_workers=2)
-    pool = EnginePool([partial(launch, name) for name in ENGINES], patient(silence_seconds=3.0, restart_seconds=0.5))
+    supervision = patient(silence_seconds=3.0, restart_seconds=0.5)
+    pool = EnginePool(LocalEngines({name: partial(launch, name) for name in ENGINES}, supervision))
     async with running_server(settings, directory=TINY, pool=pool) as running:
         yield Soak(running.address, running, handles, recorded, random.Random(SEED))
 

@@ -12,7 +12,7 @@ from support.processes import is_gone
 from support.standby import KEPT, engines, prepared
 from support.waiting import NEVER_SECONDS, until
 
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess
 from voxcpm_grpc.pool.standby import Standby
 
 
@@ -70,7 +70,7 @@ async def test_no_process_is_prepared_while_an_engine_starts(tmp_path):
     standby = Standby(NotePid(prepared_), KEPT)
     async with engines(standby) as running:
         await prepared(standby)
-        second = ProcessHandle(MakeFake(before=LoadForever(loading)), name="engine 1", standby=standby)
+        second = EngineProcess(MakeFake(before=LoadForever(loading)), name="engine 1", standby=standby)
         starting = asyncio.create_task(second.start())
         await until(lambda: [*loading.iterdir()])
         await running.lose("engine 0")

@@ -33,7 +33,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.request import Stats
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.schema import Settings
@@ -200,9 +200,11 @@ def recording(seconds: float = 0.5) -> bytes:
 
 async def test_streams_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
     served = settings(tmp_path)
-    engine = ProcessHandle(RecordStats(LoadEngine(TINY, "tiny", served.engine), tmp_path))
+    engine = EngineProcess(RecordStats(LoadEngine(TINY, "tiny", served.engine), tmp_path))
     async with (
-        running_server(served, pool=EnginePool([lambda: engine], served.supervision)) as running,
+        running_server(
+            served, pool=EnginePool(LocalEngines({"engine": lambda: engine}, served.supervision))
+        ) as running,
         grpc.aio.insecure_channel(running.address) as channel,
     ):
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
@@ -287,13 +289,13 @@ async def test_a_lost_engine_is_reported_to_callers_and_balancers_and_restarted(
         await call.write(pb.GenerateRequest(flush=pb.Flush()))
         while not (await call.read()).sample_count:
             pass
-        may_start, start_engine = asyncio.Event(), ProcessHandle.start
+        may_start, start_engine = asyncio.Event(), EngineProcess.start
 
         async def start_when_allowed(handle):
             await may_start.wait()
             return await start_engine(handle)
 
-        monkeypatch.setattr(ProcessHandle, "start", start_when_allowed)
+        monkeypatch.setattr(EngineProcess, "start", start_when_allowed)
         (engine,) = [child for child in multiprocessing.active_children() if child.name.startswith("engine")]
         engine.kill()
         with pytest.raises(grpc.aio.AioRpcError) as caught:

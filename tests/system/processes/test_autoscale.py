@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from support.fake_engine import MakeFake, refuse_to_start, request
-from support.pools import Launcher, everything, patient, started
+from support.pools import Launcher, RecordedPool, everything, patient, started
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess
 from voxcpm_grpc.pool.ray.autoscale import autoscale
 from voxcpm_grpc.pool.ray.scaler import Bounds, Scaler
 from voxcpm_grpc.request import AudioChunk
@@ -31,11 +31,11 @@ async def scaled(
     more: Sequence[Launcher] = (),
     bounds: Bounds = BOUNDS,
     settings: SupervisionSettings | None = None,
-) -> AsyncIterator[EnginePool]:
+) -> AsyncIterator[RecordedPool]:
     """A started pool of these launchers that adds `more` of them, one after the other."""
-    factories = iter(more)
+    factories = ((launcher.name, launcher) for launcher in more)
     async with started(*launchers, settings=settings) as pool:
-        scaling = keep_running(lambda: autoscale(pool, lambda: next(factories), bounds), "scaling")
+        scaling = keep_running(lambda: autoscale(pool, pool.engines, lambda: next(factories), bounds), "scaling")
         try:
             yield pool
             assert not scaling.done()
@@ -60,7 +60,7 @@ async def test_a_removed_replica_finishes_its_streams():
 
 
 async def test_a_replica_that_was_given_up_is_replaced_while_another_engine_is_ready():
-    bad, good = Launcher([MakeFake(before=refuse_to_start)]), Launcher([BUSY])
+    bad, good = Launcher([MakeFake(before=refuse_to_start)], "bad"), Launcher([BUSY], "good")
     bounds = replace(BOUNDS, min_engines=2)
     async with scaled(Launcher([BUSY]), more=[bad, good], bounds=bounds, settings=ONE_TRY) as pool:
         await ready_engines_are(pool, 2)
@@ -69,15 +69,15 @@ async def test_a_replica_that_was_given_up_is_replaced_while_another_engine_is_r
 
 async def test_an_engine_that_cannot_be_stopped_at_once_is_stopped_later(monkeypatch, caplog):
     """The pool continues to grow and shrink."""
-    close, failures = ProcessHandle.close, []
+    close, failures = EngineProcess.close, []
 
-    async def fails_at_first(handle: ProcessHandle, *, force: bool = False) -> None:
+    async def fails_at_first(handle: EngineProcess, *, force: bool = False) -> None:
         if not failures:
             failures.append(handle)
             raise OSError("too many open files")
         await close(handle, force=force)
 
-    monkeypatch.setattr(ProcessHandle, "close", fails_at_first)
+    monkeypatch.setattr(EngineProcess, "close", fails_at_first)
     launchers = [Launcher([BUSY], name=f"engine-{n}") for n in range(2)]
     more = Launcher([BUSY], name="engine-2")
     async with scaled(*launchers, more=[more], bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
@@ -91,16 +91,18 @@ async def test_an_engine_that_cannot_be_stopped_at_once_is_stopped_later(monkeyp
 
 async def test_scaling_continues_after_an_error(caplog):
     """One replica cannot be created."""
-    good = Launcher([BUSY])
+    good = Launcher([BUSY], "good")
     launchers = iter([None, good])
 
-    def next_factory() -> Launcher:
+    def next_engine() -> tuple[str, Launcher]:
         if (launcher := next(launchers)) is None:
             raise RuntimeError("no name is left")
-        return launcher
+        return launcher.name, launcher
 
     async with started(Launcher([BUSY])) as pool:
-        scaling = keep_running(lambda: autoscale(pool, next_factory, replace(BOUNDS, min_engines=2)), "scaling")
+        scaling = keep_running(
+            lambda: autoscale(pool, pool.engines, next_engine, replace(BOUNDS, min_engines=2)), "scaling"
+        )
         await ready_engines_are(pool, 2)
         assert "no name is left" in caplog.text
         await cancel_and_wait(scaling)

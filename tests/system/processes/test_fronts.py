@@ -25,7 +25,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.pool.host.engine_host import EngineHost
+from voxcpm_grpc.pool.host import Host
 from voxcpm_grpc.settings.engine import SupervisionSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
@@ -276,7 +276,7 @@ async def test_a_temporary_folder_with_a_path_too_long_for_sockets_is_refused(tm
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     with pytest.raises(StartupError, match="set TMPDIR to a shorter one"):
-        EngineHost([], SupervisionSettings())
+        Host([], SupervisionSettings())
     assert not list(deep.iterdir())
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from support.fake_engine import INFO
 from support.waiting import HANG_SECONDS, until
 
-from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
-from voxcpm_grpc.pool.host import engine_host
-from voxcpm_grpc.pool.host.attached import connected_to_host, set_up
-from voxcpm_grpc.pool.host.engine_host import EngineHost
+from voxcpm_grpc.pool import host as hosts
+from voxcpm_grpc.pool.host import Host
+from voxcpm_grpc.pool.host_link import connected_to_host, set_up
 from voxcpm_grpc.settings.engine import SupervisionSettings
 
 BLOCKED_SECONDS = 2.5  # longer than the silence that an engine is allowed
@@ -42,9 +42,9 @@ def blocked_front(addresses: Addresses, folder: Path, restarted: bool) -> None:
 
 async def test_a_front_may_be_silent_for_longer_than_an_engine_but_not_forever(tmp_path, monkeypatch):
     settings = SupervisionSettings()
-    assert settings.silence_seconds < BLOCKED_SECONDS < engine_host.FRONT_SILENCE_SECONDS
-    monkeypatch.setattr(engine_host, "FRONT_SILENCE_SECONDS", SILENCE_SECONDS)
-    host = EngineHost([], settings)
+    assert settings.silence_seconds < BLOCKED_SECONDS < hosts.FRONT_SILENCE_SECONDS
+    monkeypatch.setattr(hosts, "FRONT_SILENCE_SECONDS", SILENCE_SECONDS)
+    host = Host([], settings)
     try:
         await host.start({"front 0": partial(blocked_front, folder=tmp_path)}, drain_seconds=1.0)
         await until(lambda: processes(tmp_path, "went_on"))

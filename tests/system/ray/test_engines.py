@@ -20,8 +20,8 @@ from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, StartupError, VoxCPMError
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.ray.handle import RayHandle
-from voxcpm_grpc.pool.ray.ray_pool import RayPool
+from voxcpm_grpc.pool.ray.engine import RayEngine
+from voxcpm_grpc.pool.ray.engines import RayEngines
 from voxcpm_grpc.request import AudioChunk, Event, Finished
 from voxcpm_grpc.settings.schema import Settings
 
@@ -48,7 +48,8 @@ def nodes():
 async def pool_on(nodes: RayNodes, make: MakeFake | RecordStats, **ray: object) -> AsyncIterator[EnginePool]:
     supervision = {"silence_seconds": SILENCE, "step_seconds": HANG_SECONDS}
     settings = {"ray": {"address": nodes.address, **ray}, "supervision": supervision}
-    pool = RayPool(make, Settings.model_validate(settings))
+    engines = RayEngines(make, Settings.model_validate(settings))
+    pool = EnginePool(engines, engines.autoscale)
     try:
         await pool.start()
         yield pool
@@ -128,15 +129,15 @@ async def test_a_loss_under_load(nodes, tmp_path, lost, steps):
 
 
 async def test_letters_that_cannot_be_sent_cost_the_engine_and_nobody_waits_for_it(nodes, monkeypatch, caplog):
-    call, failures = RayHandle._call, []
+    call, failures = RayEngine._call, []
 
-    def fails_once(handle: RayHandle, method: str, *arguments: object, **options: object) -> object:
+    def fails_once(handle: RayEngine, method: str, *arguments: object, **options: object) -> object:
         if method == "post" and any(arguments) and not failures:
             failures.append(arguments)
             raise ValueError("no such command")
         return call(handle, method, *arguments, **options)
 
-    monkeypatch.setattr(RayHandle, "_call", fails_once)
+    monkeypatch.setattr(RayEngine, "_call", fails_once)
     async with pool_on(nodes, MakeFake(slots=SLOTS)) as pool:
         assert is_whole(await outcome(pool.generate(request("lost", 5))), 5), "it waits for the next engine"
         assert "no such command" in caplog.text

@@ -15,7 +15,7 @@ from support.recorded_stats import RecordStats, recorded_stats
 from support.waiting import NEVER_SECONDS, until
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.request import AudioChunk, Event, Finished, Stats
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.dispatcher import EngineLike
@@ -37,15 +37,15 @@ class LoadTiny:
 
 
 @contextlib.asynccontextmanager
-async def tiny_pool(folder: Path, engines: int) -> AsyncIterator[tuple[EnginePool, list[ProcessHandle]]]:
+async def tiny_pool(folder: Path, engines: int) -> AsyncIterator[tuple[EnginePool, list[EngineProcess]]]:
     handles = []
 
-    def make_handle() -> ProcessHandle:
-        handles.append(ProcessHandle(LoadTiny(folder), name=f"engine {len(handles)}"))
+    def make_handle() -> EngineProcess:
+        handles.append(EngineProcess(LoadTiny(folder), name=f"engine {len(handles)}"))
         return handles[-1]
 
     settings = patient(silence_seconds=NEVER_SECONDS, step_seconds=NEVER_SECONDS)
-    pool = EnginePool([make_handle] * engines, settings)
+    pool = EnginePool(LocalEngines({f"engine {number}": make_handle for number in range(engines)}, settings))
     await pool.start()
     try:
         yield pool, handles

@@ -12,17 +12,18 @@ from voxcpm_grpc import logs, progress
 from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.ipc.messages import Report, Starting
 from voxcpm_grpc.logs import LogOptions
-from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher, EngineLike
+from voxcpm_grpc.worker.dispatcher import Dispatcher, EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer
 from voxcpm_grpc.worker.main import start_engine
 
 logger = logging.getLogger(__name__)
 
 WAKE = b""  # in the inbox: not a command, but the end of a wait
+FRONT = "front"  # the only one
 
 
 class VoxCPMEngine:
-    """The class of the actor, whose other end is `ray.handle`. Ray runs each of its methods in a thread of its own.
+    """The class of the actor, whose other end is `ray.engine`. Ray runs each of its methods in a thread of its own.
 
     The actor calls `make_engine`. Arguments and results are encoded messages of `ipc.messages`.
     """
@@ -89,5 +90,5 @@ class VoxCPMEngine:
             command = self._inbox.get(block=wait)
             while True:
                 if command != WAKE:
-                    yield OWNER, command
+                    yield FRONT, command
                 command = self._inbox.get_nowait()

@@ -1,16 +1,19 @@
-"""Adds replicas to a running pool and removes them, as its load requires."""
+"""Adds engines to a running pool and removes them, as its load requires."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import HandleFactory
 from voxcpm_grpc.pool.ray.scaler import Bounds, Load, Scaler
 from voxcpm_grpc.pool.replica import Replica
+from voxcpm_grpc.pool.supervised import Engine, SupervisedEngines
+
+E = TypeVar("E", bound=Engine)
 
 logger = logging.getLogger(__name__)
 
@@ -18,19 +21,27 @@ TICK_SECONDS = 0.5
 DRAIN_SECONDS = 600.0  # for the streams of a replica that is removed
 
 
-async def autoscale(pool: EnginePool, next_factory: Callable[[], HandleFactory], bounds: Bounds) -> None:
-    """Scale a started pool until cancelled. May be called again after an error.
+async def autoscale(
+    pool: EnginePool,
+    engines: SupervisedEngines[E],
+    next_engine: Callable[[], tuple[str, Callable[[], E]]],
+    bounds: Bounds,
+) -> None:
+    """Scale the engines of a started pool until cancelled. May be called again after an error.
 
-    `next_factory` returns the factory of a new replica. A replica that was given up is replaced while another engine is
-    ready, because the cluster may have room again. If none is ready it stays, so that the pool can report its end.
+    `next_engine` returns the name of a new engine, and its factory. An engine that was given up is replaced while
+    another one is ready, because the cluster may have room again. If none is ready it stays, so that the pool can
+    report its end.
     """
     scaler = Scaler(bounds)
     removals: dict[Replica, asyncio.Task[None]] = {}
 
     def remove(replica: Replica, seconds: float) -> None:
-        removals[replica] = keep_running(
-            lambda: pool.remove(replica, seconds=seconds), f"the removal of {replica.name}"
-        )
+        async def run() -> None:
+            await pool.drain(replica, seconds=seconds)
+            await engines.remove(replica.name)
+
+        removals[replica] = keep_running(run, f"the removal of {replica.name}")
 
     try:
         while True:
@@ -48,7 +59,7 @@ async def autoscale(pool: EnginePool, next_factory: Callable[[], HandleFactory],
                     "from %d to %d engines: streams=%d waiting=%d", load.engines, wanted, load.streams, load.waiting
                 )
             for _ in range(load.engines, wanted):
-                pool.add(next_factory())
+                engines.add(*next_engine())
             least_busy = sorted(_remaining(pool), key=lambda replica: (replica.ready, replica.load()[1]))
             for replica in least_busy[: max(0, load.engines - wanted)]:
                 remove(replica, DRAIN_SECONDS)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.pool.ray.handle import last_line
+from voxcpm_grpc.pool.ray.engine import last_line
 
 STORE_BYTES = 256 << 20  # for a cluster on this host, which stores messages in transit only
 LOCAL_CLUSTER = {"address": "local", "include_dashboard": False, "object_store_memory": STORE_BYTES}

@@ -1,4 +1,4 @@
-"""The handle of an engine in a Ray actor."""
+"""An engine in a Ray actor, as its supervisor and its front reach it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from voxcpm_grpc import progress
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc import messages
-from voxcpm_grpc.ipc.messages import Command, Ready, Report, StartFailed, Starting, Stop
+from voxcpm_grpc.ipc.messages import Command, Heartbeat, Ready, Report, StartFailed, Starting, Stop
 from voxcpm_grpc.logs import DEFAULT, LogOptions
-from voxcpm_grpc.pool.handle import START_SECONDS, STOP_SECONDS
+from voxcpm_grpc.pool.local import START_SECONDS, STOP_SECONDS
 from voxcpm_grpc.pool.ray.actor import VoxCPMEngine
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.worker.dispatcher import EngineLike
@@ -40,11 +40,33 @@ class Share:
         return f"{self.cpus:g} CPUs and {self.gpus:g} GPUs"
 
 
-class RayHandle:
-    """An engine in an actor on any node with room for its `share`; implements `pool.handle.Handle`.
+class RayConnection:
+    """The connection of the only front to an engine, through its actor; implements `pool.directory.Connection`."""
+
+    def __init__(self, engine: RayEngine, received: asyncio.Queue[list[Report] | None]) -> None:
+        """received: the reports, and None after the last ones"""
+        self._engine = engine
+        self._received = received
+
+    def post(self, command: Command) -> None:
+        self._engine.post(command)
+
+    async def reports(self) -> AsyncGenerator[list[Report]]:
+        while (reports := await self._received.get()) is not None:
+            yield reports
+
+    def end(self) -> None:
+        self._received.put_nowait(None)
+
+    def close(self) -> None:
+        pass
+
+
+class RayEngine:
+    """An engine in an actor on any node with room for its `share`; implements `pool.supervised.Engine`.
 
     Ray must be connected. The actor calls `make_engine`, which Ray must be able to pickle. Ray neither restarts the
-    actor nor repeats a call, because the supervisor restarts engines.
+    actor nor repeats a call, because the supervisor restarts engines. Reports to the front pass through `reports`.
     """
 
     def __init__(
@@ -65,6 +87,7 @@ class RayHandle:
         self._actor: Any = None  # Ray's handle of the actor
         self._batches: Any = None  # Ray's stream of the actor's `reports`
         self._running: asyncio.Task[None] | None = None  # until the engine's loop ends
+        self._received: asyncio.Queue[list[Report] | None] = asyncio.Queue()
         self._outbox: list[bytes] = []
         self._posted = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
@@ -100,13 +123,21 @@ class RayHandle:
             self._outbox.append(data)
             self._posted.set()
 
+    def connect(self) -> RayConnection:
+        return RayConnection(self, self._received)
+
     async def reports(self) -> AsyncGenerator[list[Report]]:
+        """Yield the heartbeats, and the reports of the start. All others are for the front."""
         from ray.exceptions import RayError
 
         with contextlib.suppress(RayError):  # `_run` logs it
             async for batch in self._batches:
                 for data in await batch:
-                    yield messages.decode_reports(data)
+                    reports = messages.decode_reports(data)
+                    if isinstance(reports[0], Heartbeat | Ready | Starting | StartFailed):
+                        yield reports
+                    else:
+                        self._received.put_nowait(reports)
                 if self._broken:  # heartbeats still arrive, so this is noticed soon
                     return
         if self._running:  # it has ended or ends soon, and its result holds the cause for the log

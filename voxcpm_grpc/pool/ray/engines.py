@@ -1,21 +1,19 @@
-"""A pool whose engines run on the nodes of a Ray cluster, and whose size follows the load."""
+"""Engines on the nodes of a Ray cluster, whose number follows the load."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.pool.ray.autoscale import autoscale
 from voxcpm_grpc.pool.ray.cluster import Membership
-from voxcpm_grpc.pool.ray.handle import RayHandle, Share
+from voxcpm_grpc.pool.ray.engine import RayEngine, Share
 from voxcpm_grpc.pool.ray.scaler import Bounds
+from voxcpm_grpc.pool.supervised import SupervisedEngines
 from voxcpm_grpc.settings.engine import EngineSettings, RaySettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.worker.dispatcher import EngineLike
@@ -34,7 +32,7 @@ class FindAndLoad:
         return LoadEngine(self.find(), self.name, self.settings)()
 
 
-class RayPool(EnginePool):
+class RayEngines(SupervisedEngines[RayEngine]):
     """Between `ray.min_engines` and `ray.max_engines` engines, on any nodes of the cluster with room for them.
 
     The nodes call `make_engine`. Raises StartupError for settings that do not fit together.
@@ -47,25 +45,24 @@ class RayPool(EnginePool):
         cluster: Membership | None = None,
         name: str = "ray",
     ) -> None:
-        """`cluster`: a membership that pools share, which this pool does not end; default: one of its own."""
+        """`cluster`: a membership that models share, which these engines do not end; default: one of their own."""
         self._make_engine = make_engine
         self._name = name
-        self._settings = settings
+        self._all_settings = settings
         self._bounds = _bounds(settings.ray)
         self._cluster = cluster or Membership(settings.ray.address)
         self._leaves = cluster is None
         self._share = Share(0.0, 0.0)  # set by `join`
-        self._replica_numbers = count()
-        self._scaling: asyncio.Task[None] | None = None
+        self._engine_numbers = count()
         _check_devices(settings)
-        factories = [self._next_factory() for _ in range(self._bounds.min_engines)]
-        super().__init__(factories, settings.supervision, loras=settings.engine.loras)
+        factories = dict(self._next() for _ in range(self._bounds.min_engines))
+        super().__init__(factories, settings.supervision, settings.engine.loras)
 
     async def join(self) -> None:
         """Join the cluster: the first part of `start`, which must precede the first use of gRPC; see `Membership`."""
         resources = await self._cluster.join()
-        self._share = _share(self._settings, resources)
-        if self._settings.ray.address is None:
+        self._share = _share(self._all_settings, resources)
+        if self._all_settings.ray.address is None:
             _check_room(self._bounds.min_engines, self._share, resources)
 
     async def start(self) -> None:
@@ -75,23 +72,20 @@ class RayPool(EnginePool):
             await self.close()
             raise
         await super().start()
-        self._scaling = keep_running(
-            lambda: autoscale(self, self._next_factory, self._bounds), "the scaling of the pool"
-        )
 
-    async def close(self) -> None:
-        await cancel_and_wait(self._scaling)
-        await super().close()
+    async def autoscale(self, pool: EnginePool) -> None:
+        """Let the number of engines follow the load of the pool that uses them, until cancelled."""
+        await autoscale(pool, self, self._next, self._bounds)
+
+    async def close(self, *, force: bool = False) -> None:
+        await super().close(force=force)
         if self._leaves:
             await self._cluster.leave()
 
-    def _next_factory(self) -> HandleFactory:
-        name = f"{self._name}:{next(self._replica_numbers)}"
-
-        def make_handle() -> Handle:
-            return RayHandle(self._make_engine, self._share, name=name, log=self._settings.log)
-
-        return make_handle
+    def _next(self) -> tuple[str, Callable[[], RayEngine]]:
+        """The name of a new engine, and its factory."""
+        name = f"{self._name}:{next(self._engine_numbers)}"
+        return name, lambda: RayEngine(self._make_engine, self._share, name=name, log=self._all_settings.log)
 
 
 def _bounds(settings: RaySettings) -> Bounds:

@@ -10,8 +10,7 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
@@ -22,8 +21,10 @@ import zmq.asyncio
 
 from voxcpm_grpc import logs, progress
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc.channel import Channel, listening
-from voxcpm_grpc.ipc.messages import Heartbeat, Ready, StartFailed, Starting, Stop
+from voxcpm_grpc.ipc import messages
+from voxcpm_grpc.ipc.messages import Command, Ready, Report, StartFailed, Starting, Stop
+from voxcpm_grpc.ipc.socket_folder import SocketFolder
+from voxcpm_grpc.ipc.sockets import Addresses, bind, received, release, unbounded
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.request import ModelInfo
 
@@ -33,22 +34,13 @@ SPAWN = multiprocessing.get_context("spawn")  # CUDA and the threads of gRPC do 
 KILL_SECONDS = 10.0  # a killed process ends in this time, unless a driver blocks it
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """The addresses where a parent listens for the messages and the heartbeats of its child."""
-
-    messages: str
-    heartbeats: str
-
-
-class ChildProcess(Channel):
-    """A process of this host that runs `main`; implements `pool.handle.Handle`.
+class ChildProcess:
+    """A process of this host that runs `main`.
 
     `main` receives the addresses to connect to; it and its arguments must be picklable. The process sends heartbeats,
-    then Ready or StartFailed, and ends when it receives Stop. Messages use a Unix socket in a private directory, or the
-    loopback interface where that is impossible. Heartbeats have a socket of their own, so that they never queue behind
-    audio. A `daemon` cannot have children of multiprocessing. Whatever the process has started ends with it. `start`
-    reports the progress of the process; see `voxcpm_grpc.progress`.
+    then Ready or StartFailed, and ends when it receives Stop. Its sockets are Unix sockets in a private folder, or use
+    the loopback interface where that is impossible. A `daemon` cannot have children of multiprocessing. Whatever the
+    process has started ends with it. `start` reports the progress of the process; see `voxcpm_grpc.progress`.
     """
 
     def __init__(
@@ -63,9 +55,11 @@ class ChildProcess(Channel):
     ) -> None:
         """unwind_seconds: after SIGTERM, for a process that is not ready to end its own children; else it is killed"""
         context = zmq.asyncio.Context()
-        heartbeats: zmq.asyncio.Socket = context.socket(zmq.PULL)
-        super().__init__(context, asyncio.Event(), heartbeats)
         self.name = name
+        self.address = ""  # where the process listens itself, once it is ready
+        self._commands: zmq.asyncio.Socket = unbounded(context.socket(zmq.PUSH))
+        self._reports: zmq.asyncio.Socket = unbounded(context.socket(zmq.PULL))
+        self._ended = asyncio.Event()
         self._main = partial(_leading_group, main)
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
@@ -77,48 +71,66 @@ class ChildProcess(Channel):
         self._spawning: asyncio.Task[SpawnProcess] | None = None
         self._ready = self._closing = False
         self._running: list[SpawnProcess] = []  # one at most
+        self._folders: list[SocketFolder] = []  # one at most
         # The garbage collector ends a context before its sockets, and so would block on a handle that was not closed.
-        self._release = weakref.finalize(self, _release, context, self._sockets, self._running)
+        self._release = weakref.finalize(
+            self, _release, self._running, self._folders, context, self._commands, self._reports
+        )
 
     @property
     def pid(self) -> int | None:
         return self._pid
 
     async def start(self) -> ModelInfo:
-        with listening(*self._sockets) as addresses:
-            self._spawning = asyncio.create_task(self._spawn(Addresses(*addresses)))
-            await asyncio.shield(self._spawning)  # close() needs the process, even if this is cancelled
-            try:
-                async with asyncio.timeout(self._start_seconds):
-                    info = await self._wait_until_ready()
-            except TimeoutError:
-                raise StartupError(f"{self.name} was not ready after {self._start_seconds:g} seconds") from None
-        if info is None:
-            raise StartupError(
-                f"the process of {self.name} ended with status {self._status} before it was ready; its log may say why"
-            )
-        self._ready = True
-        return info
+        """Start the process, and wait until it is ready. Raises StartupError if that fails."""
+        self._spawning = asyncio.create_task(self._spawn(self._listen()))
+        await asyncio.shield(self._spawning)  # close() needs the process, even if this is cancelled
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                ready = await self._wait_until_ready()
+        except TimeoutError:
+            raise StartupError(f"{self.name} was not ready after {self._start_seconds:g} seconds") from None
+        self._ready, self.address = True, ready.address
+        return ready.info
 
-    async def _wait_until_ready(self) -> ModelInfo | None:
-        """The model of the process, once both sockets are connected; None if the process ends before."""
-        info, has_heartbeat, on_progress = None, False, progress.forwarder(self.name)
+    def post(self, command: Command) -> None:
+        """Send a command; never waits. A command to a process that has ended is dropped."""
+        if not self._ended.is_set() and not self._commands.closed:
+            self._commands.send(messages.encode_command(command), copy=False)
+
+    def reports(self) -> AsyncGenerator[list[Report]]:
+        """Yield the reports of each message, in order, and a Heartbeat every `messages.HEARTBEAT_SECONDS`.
+
+        Ends after the last message of a process that has ended. Only one reader may iterate at a time.
+        """
+        return received(self._reports, self._ended)
+
+    def _listen(self) -> Addresses:
+        """Listen at addresses in a new folder, which exists until the end of the process."""
+        self._folders.append(folder := SocketFolder())
+        commands, reports, own = (f"ipc://{folder.path}/{name}" for name in ("commands", "reports", "own"))
+        return Addresses(bind(self._commands, commands), bind(self._reports, reports), own)
+
+    async def _wait_until_ready(self) -> Ready:
+        on_progress = progress.forwarder(self.name)
         async with contextlib.aclosing(self.reports()) as batches:
             async for reports in batches:
                 match reports:
-                    case [Heartbeat()]:
-                        has_heartbeat = True
-                    case [Ready(info)]:
-                        pass
+                    case [Ready() as ready]:
+                        return ready
                     case [Starting(step)]:
                         on_progress(step)
                     case [StartFailed(message)]:
                         raise StartupError(message)
-                if info and has_heartbeat:
-                    return info
-        return None
+        raise StartupError(
+            f"the process of {self.name} ended with status {self._status} before it was ready; its log may say why"
+        )
 
     async def close(self, *, force: bool = False) -> None:
+        """Stop the process. It may finish its work unless `force` is true, and is killed if it does not stop.
+
+        Returns when it has ended. May be called at any time and more than once.
+        """
         self._closing = True
         if self._spawning:
             with contextlib.suppress(Exception):  # start() has raised it
@@ -182,13 +194,15 @@ def _kill_group(process: BaseProcess) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _release(context: zmq.asyncio.Context, sockets: Iterable[zmq.asyncio.Socket], running: list[SpawnProcess]) -> None:
-    """Free the sockets of a handle, and kill a process that was not closed or that a driver blocks."""
+def _release(
+    running: list[SpawnProcess], folders: list[SocketFolder], context: zmq.Context, *sockets: zmq.Socket
+) -> None:
+    """Free what a handle holds, and kill a process that was not closed or that a driver blocks."""
     for process in running:
         kill_tree(process)
-    for socket in sockets:
-        socket.close(linger=0)
-    context.term()
+    release(context, *sockets)
+    for folder in folders:
+        folder.close()
 
 
 # ---- in the child
