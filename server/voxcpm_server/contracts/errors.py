@@ -41,10 +41,14 @@ def in_words_of(fields: Mapping[str, str]) -> Generator[None]:
 
 
 def _renamed(path: str, fields: Mapping[str, str]) -> str:
-    """What stands for a path, or for the nearest one around it; the path itself if nothing does."""
+    """What stands for a path, or for the nearest one around it; the path itself if nothing does.
+
+    An entry of a list keeps its index.
+    """
     outer = path
     while outer:
-        if outer in fields:
-            return fields[outer]
+        name, bracket, index = outer.partition("[")
+        if name in fields:
+            return fields[name] + bracket + index
         outer = outer.rpartition(".")[0]
     return path

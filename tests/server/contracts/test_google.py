@@ -129,6 +129,21 @@ REFUSED = {
             pronunciations=[google.CustomPronunciationParams(phrase="a", phonetic_encoding=IPA, pronunciation="ə")]
         )
     },
+    "input.custom_pronunciations.pronunciations[1]": {
+        "input__custom_pronunciations": google.CustomPronunciations(
+            pronunciations=[
+                google.CustomPronunciationParams(phrase=phrase, phonetic_encoding=PINYIN, pronunciation="ni3")
+                for phrase in ("a", "a")
+            ]
+        )
+    },
+    "input.custom_pronunciations.pronunciations[0].pronunciation": {
+        "input__custom_pronunciations": google.CustomPronunciations(
+            pronunciations=[
+                google.CustomPronunciationParams(phrase="a", phonetic_encoding=PINYIN, pronunciation="ni hao")
+            ]
+        )
+    },
     "advanced_voice_options.relax_safety_filters": {"advanced_voice_options__relax_safety_filters": True},
     "advanced_voice_options.low_latency_journey_synthesis": {
         "advanced_voice_options__low_latency_journey_synthesis": True
@@ -136,7 +151,10 @@ REFUSED = {
 }
 
 
-NAMED_BY_OTHERS = ("input", "voice.name", "voice.model_name", "voice.language_code")  # words of their messages
+NAMED_BY_OTHERS = (  # words of their messages
+    *("input", "voice.name", "voice.model_name", "voice.language_code"),
+    "input.custom_pronunciations.pronunciations[1]",
+)
 
 
 async def test_what_the_models_cannot_do_is_refused_by_the_name_of_googles_field(serve_front):

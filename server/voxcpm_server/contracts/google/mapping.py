@@ -28,11 +28,12 @@ STREAMED = (google.PCM, google.OGG_OPUS, *TELEPHONE)
 PAUSES: Mapping[str, int] = {"pause short": 250, "pause": 500, "pause long": 1000}  # milliseconds
 PAUSE = re.compile(rf"\[({'|'.join(PAUSES)})\]", re.IGNORECASE)
 PINYIN = re.compile(r"[a-zü:]+[0-5]", re.IGNORECASE)
+PRONUNCIATIONS = "custom_pronunciations.pronunciations"
 CONFIG = "streaming_config"
 STREAMING_AUDIO = f"{CONFIG}.streaming_audio_config"
 
 
-def paths(prefix: str, audio: str) -> dict[str, str]:
+def paths(prefix: str, audio: str, lexicon: str) -> dict[str, str]:
     """The paths of our fields, and those of Google's messages, for errors."""
     return {
         "text": "input",
@@ -43,13 +44,14 @@ def paths(prefix: str, audio: str) -> dict[str, str]:
         "config.output.sample_rate_hz": f"{audio}.sample_rate_hertz",
         "config.turn.speed": f"{audio}.speaking_rate",
         "config.turn.volume_gain_db": f"{audio}.volume_gain_db",
+        "config.lexicon": lexicon,
         "config.turn.style": "input.prompt",
         "turn.style": "input.prompt",
     }
 
 
-FIELDS = paths("", "audio_config")
-STREAM_FIELDS = paths(f"{CONFIG}.", STREAMING_AUDIO)
+FIELDS = paths("", "audio_config", f"input.{PRONUNCIATIONS}")
+STREAM_FIELDS = paths(f"{CONFIG}.", STREAMING_AUDIO, f"{CONFIG}.{PRONUNCIATIONS}")
 
 
 def config(request: google.SynthesizeSpeechRequest) -> pb.GenerateConfig:
@@ -157,7 +159,7 @@ def _set_voice(found: pb.GenerateConfig, voice: google.VoiceSelectionParams, pre
 
 def _lexicon(given: google.CustomPronunciations, prefix: str) -> Iterator[pb.LexiconEntry]:
     for index, one in enumerate(given.pronunciations):
-        field = f"{prefix}custom_pronunciations.pronunciations[{index}]"
+        field = f"{prefix}{PRONUNCIATIONS}[{index}]"
         if one.phonetic_encoding != google.CustomPronunciationParams.PHONETIC_ENCODING_PINYIN:
             raise refused(
                 f"{field}.phonetic_encoding",
