@@ -291,6 +291,16 @@ def test_a_paused_stream_does_not_delay_others(alone):
     assert at_rest(eng)
 
 
+def test_a_limit_that_comes_again_or_late_changes_nothing():
+    eng = engine()
+    eng.add(Request(id="a", text="Hello.", sampling=Sampling(min_steps=20, max_steps=20)), limit=4)
+    for limit in (6, 6, 2):
+        eng.allow("a", limit)
+    assert not eng.paused("a")
+    assert len(run(eng)["a"].audio) == 6
+    assert eng.paused("a") and not eng.busy
+
+
 def test_a_stream_with_audio_that_is_not_finite_ends_alone(alone):
     noise = torch.randn(64, 8, 4)
     noise[3] = torch.inf
