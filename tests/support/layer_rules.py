@@ -359,6 +359,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
     ),
     "benchmarks.report": ("benchmarks.roofline", "benchmarks.measuring", "benchmarks.pages", "checkpoint"),
+    "tools.call_census": ("voxcpm_client",),
     "tools.engine_digest": ("engine", "settings", "voxcpm_client"),
     "tools.voice": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client", "layers"),
     "benchmarks.audible": (
