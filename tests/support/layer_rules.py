@@ -180,7 +180,16 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
         "errors",
     ),
-    "voxcpm_server.http": ("voxcpm_gateway", "ipc", "pool.background", "logs", "settings", "errors"),
+    "voxcpm_server.http": (
+        "voxcpm_gateway",
+        "voxcpm_server.auth",
+        "ipc",
+        "pool.background",
+        "listen_address",
+        "logs",
+        "settings",
+        "errors",
+    ),
     "voxcpm_server.download": ("ipc", "checkpoint", "progress", "settings", "errors"),
     "voxcpm_server.start": ("checkpoint", "progress"),
     "voxcpm_server.pools": (
@@ -196,10 +205,8 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_server.event_loop": (),
     "voxcpm_server.front_count": ("listen_address", "pool.host", "settings"),
     "voxcpm_server.stages": (
-        "listen_address",
         "merged_metrics",
         "voxcpm_server.http",
-        "ipc",
         "voxcpm_server.summary",
         "voxcpm_server.start",
         "voxcpm_server.auth",
