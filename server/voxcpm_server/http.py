@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import SpawnProcess
@@ -17,9 +17,13 @@ from types import ModuleType
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.process import SPAWN, set_up
+from voxcpm_grpc.ipc.socket_folder import SocketFolder
+from voxcpm_grpc.listen_address import is_unix, listen_address
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.settings.http import HttpSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_server.auth.certificate_names import certificate_names
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +44,38 @@ class Upstream:
     target: str
     port: int
     tls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A gateway: its address, and the Unix socket on which it reaches the server."""
+
+    address: str
+    upstream: str
+
+
+@asynccontextmanager
+async def gateway_beside(settings: Settings, metrics: Path | None) -> AsyncIterator[Gateway | None]:
+    """Run the gateway of a server for the duration of the block; None without `http.listen`. Raises StartupError.
+
+    metrics: folder in which the gateways of all fronts keep their metrics, so that each shows the sums
+    """
+    if not settings.http.listen:
+        yield None
+        return
+    with closing(SocketFolder()) as sockets:
+        target = f"unix:{sockets.path / 'grpc'}"
+        names = certificate_names(settings.tls.cert) if settings.tls.cert else ()
+        allowing = settings.http.model_copy(update={"allowed_hosts": (*settings.http.allowed_hosts, *names)})
+        upstream = Upstream(target, _port(settings.listen), settings.tls.cert is not None)
+        shared = settings.fronts_share_port
+        async with served(allowing, upstream, settings.log, shared=shared, metrics=metrics) as address:
+            yield Gateway(address, target)
+
+
+def _port(listen: str) -> int:
+    """The port of an address to listen on; 0 for a Unix socket."""
+    return 0 if is_unix(listen) else listen_address(listen).port
 
 
 @asynccontextmanager

@@ -17,18 +17,15 @@ from pathlib import Path
 from voxcpm_grpc import progress
 from voxcpm_grpc.audio import DecodePool, codecs
 from voxcpm_grpc.errors import StartupError, VoxCPMError
-from voxcpm_grpc.ipc.socket_folder import SocketFolder
 from voxcpm_grpc.lexicon import read_lexicon
-from voxcpm_grpc.listen_address import is_unix, listen_address
 from voxcpm_grpc.merged_metrics import metrics_page, snapshot
 from voxcpm_grpc.pool.background import close_all, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.ray.cluster import Membership
 from voxcpm_grpc.settings.models import ModelSettings
 from voxcpm_grpc.settings.schema import Settings
-from voxcpm_server import http
 from voxcpm_server.auth.authenticator import Authenticator
-from voxcpm_server.auth.certificate_names import certificate_names
+from voxcpm_server.http import Gateway, gateway_beside
 from voxcpm_server.pools import found_models, joined, local_model, process_pools, ray_pools
 from voxcpm_server.rpc.admin import AdminServer
 from voxcpm_server.rpc.call import AdmissionGate
@@ -175,14 +172,6 @@ class AdminPort:
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
-    """The HTTP gateway: its address, and the Unix socket on which it reaches this server."""
-
-    address: str
-    upstream: str
-
-
-@dataclass(frozen=True, slots=True)
 class Ports:
     """The ports; None for those that are off. `address` is None until a front that was lost is ready again."""
 
@@ -207,7 +196,9 @@ async def ports_open(plan: Plan, files: Files, observation: Observation, start: 
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(_admin_port(plan, files, rpc))
         stack.push_async_callback(rpc.stop)
-        gateway = await stack.enter_async_context(_gateway(plan))
+        gateway = await stack.enter_async_context(gateway_beside(plan.settings, plan.http_metrics))
+        if gateway is not None:
+            log.info("HTTP is at http://%s", gateway.address)
         ports = Ports(rpc, None, admin, gateway)
         if not plan.restarted:
             ports = replace(ports, address=await ports.open())
@@ -228,27 +219,6 @@ async def _admin_port(plan: Plan, files: Files, rpc: RpcServer) -> AsyncIterator
         yield AdminPort(server, address)
     finally:
         await server.stop()
-
-
-@asynccontextmanager
-async def _gateway(plan: Plan) -> AsyncIterator[Gateway | None]:
-    if not (settings := plan.settings).http.listen:
-        yield None
-        return
-    with closing(SocketFolder()) as sockets:
-        target = f"unix:{sockets.path / 'grpc'}"
-        names = certificate_names(settings.tls.cert) if settings.tls.cert else ()
-        allowing = settings.http.model_copy(update={"allowed_hosts": (*settings.http.allowed_hosts, *names)})
-        upstream = http.Upstream(target, _port(settings.listen), settings.tls.cert is not None)
-        shared, metrics = settings.fronts_share_port, plan.http_metrics
-        async with http.served(allowing, upstream, settings.log, shared=shared, metrics=metrics) as address:
-            log.info("HTTP is at http://%s", address)
-            yield Gateway(address, target)
-
-
-def _port(listen: str) -> int:
-    """The port of an address to listen on; 0 for a Unix socket."""
-    return 0 if is_unix(listen) else listen_address(listen).port
 
 
 @dataclass(frozen=True, slots=True)

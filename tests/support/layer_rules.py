@@ -210,7 +210,16 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "voxcpm_server.rpc",
         "settings",
     ),
-    "voxcpm_server.http": ("voxcpm_gateway", "ipc", "pool.background", "logs", "settings", "errors"),
+    "voxcpm_server.http": (
+        "voxcpm_gateway",
+        "voxcpm_server.auth",
+        "ipc",
+        "pool.background",
+        "listen_address",
+        "logs",
+        "settings",
+        "errors",
+    ),
     "voxcpm_server.download": ("ipc", "checkpoint", "progress", "settings", "errors"),
     "voxcpm_server.start": ("checkpoint", "progress"),
     "voxcpm_server.pools": (
@@ -226,11 +235,8 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_server.event_loop": (),
     "voxcpm_server.front_count": ("listen_address", "pool", "settings"),
     "voxcpm_server.stages": (
-        "listen_address",
         "merged_metrics",
         "voxcpm_server.http",
-        "voxcpm_server.known_contracts",
-        "ipc",
         "voxcpm_server.summary",
         "voxcpm_server.start",
         "voxcpm_server.auth",
@@ -249,6 +255,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_server.app": (
         "home",
+        "voxcpm_server.known_contracts",
         "voxcpm_server.stages",
         "voxcpm_server.event_loop",
         "voxcpm_server.start",
@@ -389,6 +396,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
     ),
     "benchmarks.report": ("benchmarks.roofline", "benchmarks.measuring", "benchmarks.pages", "checkpoint"),
+    "tools.call_census": ("voxcpm_client",),
     "tools.engine_digest": ("engine", "settings", "voxcpm_client"),
     "tools.voice": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client", "layers"),
     "benchmarks.audible": (

@@ -138,6 +138,20 @@ def test_restart(tmp_path):
     assert all(f"| {row['standby']}, kill {row['kill']} | {row['ready_s']:.2f} |" in page for row in rows)
 
 
+def test_call_census():
+    command = [sys.executable, "tools/call_census.py", "--list"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    assert done.returncode == 0, done.stderr
+    sums, *lines = done.stdout.splitlines()
+    packages = {line.split()[-1]: int(line.split()[0]) for line in lines if line.startswith(" ")}
+    assert sums.startswith(f"{sum(packages.values())} functions, ")
+    assert {"voxcpm_server/rpc", "voxcpm_server/speech", "voxcpm_grpc/pool", "voxcpm_grpc/engine"} <= set(packages)
+    methods = {line.rpartition(".")[0] for line in lines}
+    assert {"voxcpm_server/rpc/service.py VoxCPMService", "voxcpm_grpc/engine/engine.py Engine"} <= {
+        method.removeprefix("server/") for method in methods
+    }
+
+
 def test_gateway(tmp_path):
     shape = ("--model", str(TINY), "--timesteps", "4", "--users", "1,3", "--rounds", "2", "--clients", "1")
     command = [sys.executable, "-m", "benchmarks.gateway", *shape, "--max-steps", "2", "--out", str(tmp_path)]
