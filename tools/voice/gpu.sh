@@ -4,7 +4,7 @@
 #
 #   bash tools/voice/gpu.sh STEP [SECONDS]
 #
-#   teach    the teacher speaks: build/voice/lines.jsonl to speech, and three short files to held_out and presets
+#   teach    the teacher speaks: build/voice/lines.jsonl to speech, and two short files to held_out and presets
 #   codec    train the codec as a whole for SECONDS
 #   encode   encode the speech with it; afterwards its encoder must not change
 #   model    train the model for SECONDS, and at the same time the decoder of the codec, or after it with one GPU
@@ -32,14 +32,20 @@ case $step in
     for name in held_out presets; do recipe speak "$build/$name.jsonl" "$build/$name" --styles "$styles"; done
     ;;
   codec)
-    if test -e "$build/latents/index.npz"; then echo "the speech is encoded; remove $build/latents to train on" >&2; exit 1; fi
+    if test -e "$build/latents/index.npz"; then
+      echo "the speech is encoded with this codec; remove $build/latents to train it on" >&2
+      exit 1
+    fi
     on 0 train_vae "$build/speech" "$build/encoder" --seconds "$seconds" "${part[@]}" --alone 0.8
     ;;
   encode)
     test -e "$build/latents/index.npz" || on 0 encode "$build/speech" "$build/encoder" "$build/latents"
     ;;
   model)
-    decode() { on "$last" train_vae "$build/speech" "$build/codec" --seconds "$seconds" "${part[@]}" --start "$build/encoder" --alone 0.15; }
+    decode() {
+      on "$last" train_vae "$build/speech" "$build/codec" --seconds "$seconds" "${part[@]}" \
+        --start "$build/encoder" --alone 0.15
+    }
     on 0 train_model "$build/latents" "$build/model" --seconds "$seconds" "${part[@]}" & model=$!
     ((gpus < 2)) || decode
     wait "$model"

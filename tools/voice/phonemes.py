@@ -18,16 +18,8 @@ from typing import Any
 
 from tools.voice.voices import VOICES
 
-# Pairs of espeak's symbols, joined by a tie, and the teacher's own; the longest first. After misaki (Apache-2.0), which
-# made the phonemes of the teacher's training data.
-BOTH = {
-    "ʔˌn\u0329": "ʔn", "ʔn\u0329": "ʔn", "a^ɪ": "I", "a^ʊ": "W", "d^ʒ": "ʤ", "e^ɪ": "A", "t^ʃ": "ʧ", "ɔ^ɪ": "Y",
-    "ə^l": "ᵊl", "ʲo": "jo", "ʲə": "jə", "ʲ": "", "e": "A", "ɚ": "əɹ", "r": "ɹ", "x": "k", "ç": "k", "ɐ": "ə",
-    "ɬ": "l", "\u0303": "",
-}  # fmt: skip
-AMERICAN = {"o^ʊ": "O", "ɜːɹ": "ɜɹ", "ɜː": "ɜɹ", "ɪə": "iə", "ː": ""}
-BRITISH = {"e^ə": "ɛː", "i^ə": "ɪə", "iə": "ɪə", "ə^ʊ": "Q"}
-LAST = {"əɹɹ": "əɹ", "o": "ɔ", "ɾ": "T", "ʔ": "t", "^": ""}
+# Symbols of espeak that the teacher does not know, and those that it knows instead.
+UNKNOWN = {"ʲ": "j", "r": "ɹ", "x": "k", "ɬ": "l"}
 FEW = 2  # words
 
 
@@ -40,16 +32,12 @@ class Line:
     phonemes: str
 
 
-def translated(espeak: str, british: bool) -> str:
-    """The teacher's phonemes for espeak's, with ties."""
-    found = espeak
-    for table in (BRITISH if british else AMERICAN, BOTH):
-        for old, new in table.items():
-            found = found.replace(old, new)
-    found = re.sub("(\\S)\u0329", r"ᵊ\1", found)
-    for old, new in LAST.items():
-        found = found.replace(old, new)
-    return found.strip()
+def translated(espeak: str) -> str:
+    """The teacher's phonemes for espeak's."""
+    for old, new in UNKNOWN.items():
+        espeak = espeak.replace(old, new)
+    espeak = re.sub("(?<=[a-zɹː])(?=hˈʌndɹɪd)", " ", espeak)  # espeak joins "five hundred" to one word
+    return espeak.strip()
 
 
 class Phonemizer:
@@ -62,16 +50,15 @@ class Phonemizer:
 
         EspeakWrapper.set_library(espeakng_loader.get_library_path())
         EspeakWrapper.set_data_path(espeakng_loader.get_data_path())
-        self.british = british
         quiet = logging.getLogger("phonemizer")
         quiet.setLevel(logging.ERROR)
         self._espeak: Any = EspeakBackend(
-            "en-gb" if british else "en-us", preserve_punctuation=True, with_stress=True, tie="^", logger=quiet
+            "en-gb" if british else "en-us", preserve_punctuation=True, with_stress=True, logger=quiet
         )
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
         """The phonemes of texts."""
-        return [translated(one, self.british) for one in self._espeak.phonemize(list(texts))]
+        return [translated(one) for one in self._espeak.phonemize(list(texts))]
 
 
 def lines(texts: Sequence[str], every_voice: bool) -> Iterator[Line]:
