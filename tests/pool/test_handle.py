@@ -317,6 +317,19 @@ async def test_the_work_of_a_front_that_has_ended_makes_room_for_that_of_another
         front.close()
 
 
+async def test_an_engine_does_no_work_for_a_process_without_its_key():
+    """Every user of a host can connect to its loopback interface."""
+    async with started(MakeFake(slots=1)) as handle, connected(handle) as front:
+        stranger = FrontSocket(handle.address.partition("#")[0], "stranger")
+        stranger.post(m.Submit(request("taken", 100_000), 100_000))
+        async with contextlib.aclosing(stranger.reports()) as reports:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await anext(reports)
+        assert await finishes_a_request(front), "the slot is free"
+        stranger.close()
+
+
 async def test_an_engine_that_does_not_stop_in_time_is_killed():
     handle = EngineProcess(MakeFake(), stop_seconds=0.3)
     await handle.start()

@@ -37,11 +37,15 @@ class Owner:
         self.commands.bind(ADDRESSES.commands)
         self.reports.bind(ADDRESSES.reports)
         self.error: Exception | None = None
+        self.address = ""
+        self.listens = threading.Event()
         self.thread = threading.Thread(target=self._run, args=(engine,), daemon=True)
         self.thread.start()
 
     def _run(self, engine):
         with EngineSocket(self.context, ADDRESSES) as socket:
+            self.address = socket.address
+            self.listens.set()
             try:
                 main.run(engine, StepTimer(), socket)
             except Exception as error:
@@ -63,13 +67,14 @@ class Owner:
 class Front:
     """A front of the engine."""
 
-    def __init__(self, context: zmq.Context, name: str = "front") -> None:
-        self.name = name
-        self.socket = context.socket(zmq.DEALER)
-        self.socket.identity = name.encode()
+    def __init__(self, owner: Owner, name: str = "front") -> None:
+        assert owner.listens.wait(HANG_SECONDS)
+        address, key = owner.address.split("#")
+        self.socket = owner.context.socket(zmq.DEALER)
+        self.socket.identity = (key + name).encode()
         self.socket.rcvtimeo = int(1000 * HANG_SECONDS)
         self.socket.linger = 0
-        self.socket.connect(ADDRESSES.own)
+        self.socket.connect(address)
         self.stats: list[m.EngineStats] = []
 
     def post(self, *commands: m.Command) -> None:
@@ -120,7 +125,7 @@ def owner(engine):
 
 @pytest.fixture
 def front(owner):
-    front = Front(owner.context)
+    front = Front(owner)
     yield front
     front.socket.close()
 
@@ -247,7 +252,8 @@ def test_a_request_that_fails_in_a_step_is_reported(front):
 
 def test_an_error_of_a_step_ends_the_loop(engine):
     with zmq.Context() as context:
-        owner, front = Owner(engine, context), Front(context)
+        owner = Owner(engine, context)
+        front = Front(owner)
         front.post(m.Submit(request("a", 3, "crash"), 10))
         owner.thread.join(HANG_SECONDS)
         assert isinstance(owner.error, RuntimeError)
@@ -259,7 +265,7 @@ def test_an_error_of_a_step_ends_the_loop(engine):
 def fronts(owner, engine):
     """Two fronts that the engine knows."""
     engine.step_seconds = 0.002
-    fronts = [Front(owner.context, name) for name in "ab"]
+    fronts = [Front(owner, name) for name in "ab"]
     for one in fronts:
         one.post(m.Keep(()), m.Check(request("check", 1)))
         one.batch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import signal
 import weakref
 from collections.abc import AsyncGenerator, Iterator
@@ -41,7 +42,8 @@ class Addresses:
 class EngineSocket:
     """The socket of an engine to which all fronts connect, and its connection to its owner.
 
-    `address` is where the fronts connect. For one thread, except `wake`.
+    `address` is where the fronts connect. It ends with a key, without which no process of another user can use the
+    engine over the loopback interface. For one thread, except `wake`.
     """
 
     def __init__(self, context: zmq.Context, addresses: Addresses) -> None:
@@ -56,7 +58,8 @@ class EngineSocket:
             self._poller.register(source, zmq.POLLIN)
         self._commands.connect(addresses.commands)
         self._reports.connect(addresses.reports)
-        self.address = bind(self._fronts, addresses.own)
+        self._key = secrets.token_hex(16).encode()
+        self.address = f"{bind(self._fronts, addresses.own)}#{self._key.decode()}"
 
     def __enter__(self) -> EngineSocket:
         return self
@@ -98,8 +101,9 @@ class EngineSocket:
                 yield OWNER, self._commands.recv(zmq.DONTWAIT, copy=False).buffer
         with contextlib.suppress(zmq.Again):
             while True:
-                front = self._fronts.recv(zmq.DONTWAIT)
-                yield front.decode("latin-1"), self._fronts.recv(zmq.DONTWAIT, copy=False).buffer
+                name, data = self._fronts.recv(zmq.DONTWAIT), self._fronts.recv(zmq.DONTWAIT, copy=False).buffer
+                if name.startswith(self._key):
+                    yield name.removeprefix(self._key).decode(), data
 
     def send(self, receiver: str, reports: list[Report]) -> None:
         """Send reports to a front, or to the owner; never waits. Those to a front that is gone are dropped."""
@@ -108,7 +112,7 @@ class EngineSocket:
             if receiver == OWNER:
                 self._reports.send(data, zmq.DONTWAIT)
             else:
-                self._fronts.send(receiver.encode("latin-1"), zmq.DONTWAIT | zmq.SNDMORE)
+                self._fronts.send(self._key + receiver.encode(), zmq.DONTWAIT | zmq.SNDMORE)
                 self._fronts.send(data, zmq.DONTWAIT, copy=False)
 
 
@@ -121,8 +125,9 @@ class FrontSocket:
     def __init__(self, address: str, front: str) -> None:
         context = zmq.asyncio.Context()
         self._socket: zmq.asyncio.Socket = unbounded(context.socket(zmq.DEALER))
-        self._socket.identity = front.encode("latin-1")
-        self._socket.connect(address)
+        where, _, key = address.partition("#")
+        self._socket.identity = (key + front).encode()
+        self._socket.connect(where)
         self._ended = asyncio.Event()
         # The garbage collector ends a context before its sockets, and so would block on one that is not closed.
         self._release = weakref.finalize(self, release, context, self._socket)
