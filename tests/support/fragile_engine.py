@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from support.voice_parts import voice_part
 
 from voxcpm_grpc.request import Conditioning
 from voxcpm_grpc.settings.engine import EngineSettings
@@ -13,7 +14,7 @@ from voxcpm_grpc.worker.dispatcher import EngineLike
 from voxcpm_grpc.worker.main import LoadEngine
 
 POISON = 1234.5
-POISONED = Conditioning(reference=np.full((5, 4, 8), POISON, np.float32))
+POISONED = Conditioning(reference=voice_part(np.full((5, 4, 8), POISON, np.float32)))
 """A voice whose prefill raises an error."""
 
 
