@@ -48,7 +48,8 @@ class Record(_Versioned, frozen=True, omit_defaults=True):
 
 def encode(stored: StoredVoice) -> tuple[bytes, bytes]:
     """The contents of its record and of its arrays."""
-    parts = {role: part for role, part in parts_of(stored).items() if part is not None}
+    of_roles = {Role.PROMPT: stored.prompt, Role.REFERENCE: stored.reference}
+    parts = {role: part for role, part in of_roles.items() if part is not None}
     if all(_fits_format_1(part) for part in parts.values()):
         arrays = {str(role): np.ascontiguousarray(part.content[LATENTS], "<f4") for role, part in parts.items()}
         data = save(arrays)
@@ -62,10 +63,6 @@ def encode(stored: StoredVoice) -> tuple[bytes, bytes]:
     )
     tracks = {role: part.tracks for role, part in parts.items()}
     return msgspec.json.encode(Record(FORMAT, stored.voice, _digest(data), tracks)), data
-
-
-def parts_of(stored: StoredVoice) -> dict[Role, VoicePart | None]:
-    return {Role.PROMPT: stored.prompt, Role.REFERENCE: stored.reference}
 
 
 def _fits_format_1(part: VoicePart) -> bool:
