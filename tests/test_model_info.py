@@ -8,13 +8,15 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from support.fake_engine import INFO
+from support.voice_parts import voice_part
 
+from voxcpm_grpc.abilities import Abilities, Ends, Option
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason, VoxCPMError
 from voxcpm_grpc.ipc import messages as m
-from voxcpm_grpc.request import Abilities, Adapter, Conditioning, Ends, ModelInfo, Option, Prompt, Request, Sampling
+from voxcpm_grpc.request import Adapter, Conditioning, ModelInfo, Request, Sampling
 
 LATENTS = np.zeros((1, 4, 8), np.float32)
-PROMPT, REFERENCE = Prompt(text="Hi. ", latents=LATENTS), LATENTS
+PROMPT, REFERENCE = voice_part(LATENTS, "Hi. "), voice_part(LATENTS)
 ADAPTER = Adapter(fingerprint="f", directory="d", name="warm", source="s")
 WARMTH = Option(name="temperature", default=0.9, low=0.1, high=2, rule="it must be from 0.1 to 2")
 OTHER = replace(  # a model of another family: one option, a limit for silence, languages

@@ -36,7 +36,8 @@ async def compare(tmp_path, name: str, source: str) -> None:
         voices=VoiceSettings(url=str(tmp_path / "voices")),
     )
     sampling, conditioning = golden.request.sampling, {}
-    assert sampling.max_steps is not None
+    assert sampling.max_steps is not None and sampling.min_steps is not None
+    assert sampling.cfg_value is not None and sampling.inference_timesteps is not None
     async with running_server(settings) as server, AsyncClient(server.address, timeout=HANG_SECONDS) as client:
         fingerprint = (await client.model_info()).model_fingerprint
         for role in ("prompt", "reference"):

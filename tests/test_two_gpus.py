@@ -26,7 +26,7 @@ from support.waiting import until
 from voxcpm_client import Client
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
-from voxcpm_grpc.request import AudioChunk, Conditioning, Request, Sampling
+from voxcpm_grpc.request import AudioChunk, Conditioning, Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.main import LoadEngine
 
@@ -66,7 +66,7 @@ async def test_an_engine_alone_on_the_second_gpu_takes_nothing_of_the_first(full
         await pool.start()
         assert pool.info.device == "cuda:1"
         assert used(1) - before > 2 << 30, "the weights at least"
-        latents = await pool.encode(np.zeros(32000, np.float32), pad_left=False)
+        latents = await pool.encode(np.zeros(32000, np.float32), Role.REFERENCE)
         voice = Conditioning(reference=latents)
         sampling = Sampling(inference_timesteps=4, min_steps=STEPS, max_steps=STEPS)
         alone = await everything(pool.generate(Request(id="alone", text="Hello.", sampling=sampling)))

@@ -44,6 +44,7 @@ from support.engines import (  # noqa: E402
     run_arriving,
 )
 from support.servers import serving  # noqa: E402
+from support.voice_parts import latents_of  # noqa: E402
 
 from voxcpm_client import AsyncClient, Latents, Prompt  # noqa: E402
 from voxcpm_grpc.engine.load import load_engine  # noqa: E402
@@ -154,9 +155,9 @@ async def _speak(client: AsyncClient, served: Served, name: str) -> str:
     fingerprint = (await client.model_info(served.model)).model_fingerprint
     options: dict[str, Any] = {}
     if conditioning.reference is not None:
-        options["reference"] = _latents(conditioning.reference, fingerprint)
+        options["reference"] = _latents(latents_of(conditioning.reference), fingerprint)
     if conditioning.prompt is not None:
-        options["prompt"] = Prompt(_latents(conditioning.prompt.latents, fingerprint), conditioning.prompt.text)
+        options["prompt"] = Prompt(_latents(latents_of(conditioning.prompt), fingerprint), conditioning.prompt.text)
     speech = await client.say(
         golden.request.text,
         model=served.model,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Literal
 
 import msgspec
 import numpy as np
 
+from voxcpm_grpc.abilities import Abilities, AbilityName, Ends, LatentShape, Option
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 
 RISE_CHUNKS = 6
@@ -58,12 +59,59 @@ def _check(ok: bool, name: str, value: float, rule: str) -> None:
         raise InvalidRequest(f"{name} is {value}; {rule}", field=name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """A recording that the speech continues."""
+class Role(StrEnum):
+    """The role of a recording in a voice."""
 
-    text: str  # the transcript
-    latents: np.ndarray  # float32 [patches, P, D]
+    PROMPT = "prompt"  # the speech continues it
+    REFERENCE = "reference"  # the speech takes its timbre
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VoicePart:
+    """A recording, or generated speech, as a model has encoded it. Raises InvalidRequest.
+
+    Only the model knows what the arrays mean. Those named in `tracks` have an entry for each step of the speech; the
+    others describe the whole of it.
+    """
+
+    content: Mapping[str, np.ndarray]
+    tracks: tuple[str, ...]
+    text: str = ""  # the transcript; of a prompt
+
+    def __post_init__(self) -> None:
+        lengths = [self.content[name].shape[:1] for name in self.tracks if name in self.content]
+        if not self.content:
+            fault = "no content"
+        elif any(array.dtype.hasobject for array in self.content.values()):
+            fault = "an array of objects"
+        elif len(lengths) < len(self.tracks) or () in lengths or len({*lengths}) > 1:
+            fault = "tracks that are missing or differ in length"
+        else:
+            return
+        raise InvalidRequest(f"a part of the voice has {fault}; encode a recording that is not empty")
+
+    @property
+    def steps(self) -> int:
+        """Its length in steps; 0 without tracks."""
+        return len(self.content[self.tracks[0]]) if self.tracks else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the arrays."""
+        return sum(array.nbytes for array in self.content.values())
+
+    def first(self, steps: int) -> VoicePart:
+        """The first steps, with the arrays of the whole."""
+        cut = {name: self.content[name][:steps] for name in self.tracks}
+        return replace(self, content={**self.content, **cut})
+
+
+def joined(parts: Sequence[VoicePart], text: str) -> VoicePart:
+    """The steps of all parts one after the other, with the first array of each other name."""
+    tracks = parts[0].tracks
+    content = {name: array for part in reversed(parts) for name, array in part.content.items()}
+    content |= {name: np.concatenate([part.content[name] for part in parts]) for name in tracks}
+    return VoicePart(content=content, tracks=tracks, text=text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
@@ -85,8 +133,8 @@ def content_of(adapter: Adapter | None) -> str:
 class Conditioning:
     """The voice: a prompt to continue, a reference for the timbre, or both (HiFi); and the adapter that speaks."""
 
-    prompt: Prompt | None = None
-    reference: np.ndarray | None = None  # latents, float32 [patches, P, D]
+    prompt: VoicePart | None = None
+    reference: VoicePart | None = None
     adapter: Adapter | None = None  # None: the model alone
 
 
@@ -103,7 +151,7 @@ class Request:
 
     `style` describes the voice or the delivery, and `language` is that of the text, a BCP 47 tag; both may be empty.
     The noise depends on seed, `turn` and `segment`, so that segments differ and a repeated request gives the same
-    speech. `keep_latents` requests the generated latents at the end, with which the next segment can continue.
+    speech. `keep_speech` requests the generated speech at the end, with which the next segment can continue.
     `continues` means that audio of an earlier segment was sent, and a full queue accepts the request; `lead_seconds` of
     that audio are still to be played. A batch request gets a slot after all interactive ones, and gives it up to them.
     `log_id` is the request id of the RPC, for the log of the engine.
@@ -117,7 +165,7 @@ class Request:
     conditioning: Conditioning = field(default_factory=Conditioning)
     turn: int = 0
     segment: int = 0
-    keep_latents: bool = False
+    keep_speech: bool = False
     continues: bool = False
     lead_seconds: float = 0.0
     log_id: str = ""
@@ -160,92 +208,19 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     reason: FinishReason
     steps: int
     engine_seconds: float  # in a slot
-    latents: np.ndarray | None = None  # float32 [steps, P, D], if the request keeps them
+    speech: VoicePart | None = None  # without its text, if the request keeps it
     ran_on: bool = False  # it has `steps_per_token` for its text or more, as speech that goes wrong often has
 
 
 class CodecChunk(msgspec.Struct, frozen=True, tag=True):
     """A part of the result of a codec job. Parts come in order, and the last one is empty."""
 
-    array: np.ndarray  # float32: latents [patches, P, D] or audio [samples]
+    array: np.ndarray  # a part of an array of a voice, or audio, float32 [samples]
     last: bool
+    name: str = ""  # of the array of a voice
 
 
 Event = Admitted | AudioChunk | Finished
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """A sampling option that a model has: a field of Sampling."""
-
-    name: str
-    default: int | float
-    low: int | float
-    high: int | float
-    rule: str  # the words of the refusal of a value that is not from `low` to `high`
-    choices: tuple[int | float, ...] = ()  # the only values that the server runs; empty for all
-
-    def check_range(self, value: float) -> None:
-        """Raise InvalidRequest unless the model knows this value."""
-        _check(self.low <= value <= self.high, self.name, value, self.rule)
-
-    def check_choice(self, value: float) -> None:
-        """Raise FailedPrecondition unless the server runs this value."""
-        if not self.choices or value in self.choices:
-            return
-        allowed = ", ".join(map(str, self.choices))
-        text = f"{self.name} is {value} and this server runs {allowed}"
-        if self.name == "inference_timesteps":  # its reason is older than other options
-            raise FailedPrecondition(
-                text,
-                field=self.name,
-                reason=Reason.TIMESTEPS_NOT_SERVED,
-                inference_timesteps=value,
-                allowed=allowed,
-            )
-        raise FailedPrecondition(
-            text, field=self.name, reason=Reason.OPTION_NOT_SUPPORTED, option=self.name, allowed=allowed
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
-    """The defaults of a model for the fields of Sampling that end the speech."""
-
-    min_steps: int
-    steps_per_token: float
-    max_silent_steps: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abilities:
-    """The abilities of a model: each is the sentence that refuses a request which needs it; empty if the model can.
-
-    {model} in a sentence stands for the name of the model.
-    """
-
-    prompt: str = ""  # to continue a recording
-    reference: str = ""  # to take the timbre of a recording
-    hifi: str = ""  # both at once
-    no_voice: str = ""  # to choose a voice itself
-    style: str = ""
-    style_with_prompt: str = ""
-    language: str = ""  # to be told the language of the text
-    latents: str = ""  # to take and give speech as latents
-    lora: str = ""
-
-
-AbilityName = Literal[
-    "prompt", "reference", "hifi", "no_voice", "style", "style_with_prompt", "language", "latents", "lora"
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatentShape:
-    """The latents of a step."""
-
-    frames: int
-    dim: int  # channels of a frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +239,9 @@ class ModelInfo:
     max_queue: int | None = None  # requests that may wait for a slot; None: the engine alone knows
     options: tuple[Option, ...]
     ends: Ends
-    abilities: Abilities = Abilities()
+    abilities: Abilities
     latents: LatentShape | None = None  # None: the model has no latents
+    tracks: tuple[str, ...]  # the arrays of a voice that have an entry for each step
     speech_languages: tuple[str, ...] = ()  # that a request may name, as BCP 47 tags
     device: str
     dtype: str

@@ -31,7 +31,7 @@ from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.engine.compilation import compile_now
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
-from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, Request
+from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, Request, Role
 from voxcpm_grpc.settings.engine import EngineSettings
 
 UPLOAD = "upload"  # id of the codec job beside the streams
@@ -49,7 +49,7 @@ def run_burst(engine: Engine, burst: list[Request], upload: np.ndarray) -> Row:
     arrivals: defaultdict[str, list[float]] = defaultdict(list)
     prompt = cached = finished = 0
     if len(upload):
-        engine.encode(UPLOAD, upload, pad_left=False)
+        engine.encode(UPLOAD, upload, Role.REFERENCE)
     while finished < len(burst):
         results = engine.step()
         now = perf_counter()
@@ -65,7 +65,7 @@ def run_burst(engine: Engine, burst: list[Request], upload: np.ndarray) -> Row:
                     finished += 1
                 case CodecChunk():
                     if event.last:
-                        engine.encode(UPLOAD, upload, pad_left=False)
+                        engine.encode(UPLOAD, upload, Role.REFERENCE)
                 case _:
                     raise RuntimeError(f"stream {id}: {event}")
     engine.cancel(UPLOAD)

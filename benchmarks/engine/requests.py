@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.measuring.texts import text
-from voxcpm_grpc.request import Adapter, Conditioning, ModelInfo, Prompt, Request, Sampling
+from voxcpm_grpc.request import Adapter, Conditioning, ModelInfo, Request, Sampling, VoicePart
 
 
 def requests(first: int, streams: int, *, steps: int, timesteps: int, chars: int) -> list[Request]:
@@ -22,7 +22,8 @@ def with_prompt(request: Request, steps: int, info: ModelInfo) -> Request:
     """The request behind a prompt of random latents that is `steps` steps long."""
     assert info.latents is not None
     latents = np.random.default_rng(int(request.id)).standard_normal((steps, info.latents.frames, info.latents.dim))
-    prompt = Prompt(text=f"{request.text} ", latents=latents.astype(np.float32))
+    content = dict.fromkeys(info.tracks, latents.astype(np.float32))
+    prompt = VoicePart(content=content, tracks=info.tracks, text=f"{request.text} ")
     return replace(request, conditioning=Conditioning(prompt=prompt))
 
 

@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from voxcpm_grpc.abilities import Abilities, Ends, Option
 from voxcpm_grpc.engine.adapters import Adapters
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.request import (
     Admitted,
     AudioChunk,
     CodecChunk,
-    Ends,
     Event,
     Finished,
     FinishReason,
     ModelInfo,
-    Option,
     Request,
+    Role,
     Stats,
 )
 
@@ -38,6 +39,8 @@ INFO = ModelInfo(
     max_model_len=8192,
     max_slots=1024,
     options=(Option(name="inference_timesteps", default=10, low=1, high=100, rule="it must be from 1 to 100"),),
+    abilities=Abilities(),
+    tracks=("latents",),
     ends=Ends(min_steps=2, steps_per_token=6.0),
     device="cpu",
     dtype="float32",
@@ -95,10 +98,10 @@ class PacedEngine:
     def cancel(self, id: str) -> None:
         self._streams.pop(id, None)
 
-    def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
+    def encode(self, id: str, waveform: np.ndarray, role: Role) -> None:
         raise NotImplementedError
 
-    def decode(self, id: str, latents: np.ndarray) -> None:
+    def decode(self, id: str, content: Mapping[str, np.ndarray]) -> None:
         raise NotImplementedError
 
     def collect(self) -> None:

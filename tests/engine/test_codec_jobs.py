@@ -7,25 +7,26 @@ import numpy as np
 import torch
 from support.cycles import no_garbage
 from support.engines import engine, mixed_requests, run, voice
+from support.voice_parts import encoded
 
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import InvalidRequest
-from voxcpm_grpc.request import Request, Sampling
+from voxcpm_grpc.request import Request, Role, Sampling
 
 
 def test_codec_jobs_run_beside_streams_and_match_the_codec_alone():
     eng = engine()
     waveform = np.random.default_rng(0).uniform(-0.3, 0.3, 16000 * 3).astype(np.float32)
     eng.add(mixed_requests(1)[0])
-    eng.encode("enc", waveform, pad_left=True)
-    eng.decode("dec", voice(4, 12))
+    eng.encode("enc", waveform, Role.PROMPT)
+    eng.decode("dec", {"latents": voice(4, 12)})
     outcomes = run(eng)
     latents = np.concatenate([piece.array for piece in outcomes["enc"].pieces if len(piece.array)])
     audio = np.concatenate([piece.array for piece in outcomes["dec"].pieces])
     assert latents.shape == (19, 4, 8) and audio.shape == (12 * 7680,)
     with torch.inference_mode():
-        np.testing.assert_array_equal(latents, np.concatenate(list(eng.model.codec.encode(waveform, pad_left=True))))
-        np.testing.assert_array_equal(audio, np.concatenate(list(eng.model.codec.decode(voice(4, 12)))))
+        np.testing.assert_array_equal(latents, encoded(eng.model.codec, waveform, Role.PROMPT))
+        np.testing.assert_array_equal(audio, np.concatenate(list(eng.model.codec.decode({"latents": voice(4, 12)}))))
     assert [piece.last for piece in outcomes["enc"].pieces][-1] and outcomes["r0"].finished
 
 
@@ -55,7 +56,7 @@ def test_on_a_cpu_a_chunk_of_a_codec_job_takes_no_longer_than_a_step():
         assert shape is not None
         latents = np.zeros((waveform.size // eng.info.samples_per_patch, shape.frames, shape.dim))
         with torch.inference_mode():
-            for chunks in (codec.encode(waveform, pad_left=False), codec.decode(latents)):
+            for chunks in (codec.encode(waveform, Role.REFERENCE), codec.decode({"latents": latents})):
                 assert cpu_of(lambda chunks=chunks: next(chunks)) < step
     finally:
         torch.set_num_threads(threads)
@@ -69,5 +70,5 @@ def test_a_codec_job_that_fails_leaves_nothing_to_the_garbage_collector(monkeypa
     eng = engine()
     monkeypatch.setattr(eng.runner.codec, "encode", fails)
     with no_garbage():
-        eng.encode("enc", np.zeros(16000, np.float32), pad_left=False)
+        eng.encode("enc", np.zeros(16000, np.float32), Role.REFERENCE)
         assert isinstance(run(eng)["enc"].error, InvalidRequest)

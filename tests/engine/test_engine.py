@@ -24,10 +24,11 @@ from support.engines import (
     voice,
     watch_launches,
 )
+from support.voice_parts import latents_of, voice_part
 
 from voxcpm_grpc.engine import runner
 from voxcpm_grpc.errors import Internal, InvalidRequest, Unavailable
-from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Request, Sampling
+from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Request, Role, Sampling
 
 TOLERANCE = 1e-4
 
@@ -48,7 +49,9 @@ def alone():
 def assert_same(outcome, expected):
     assert outcome.error is None
     assert (outcome.finished.steps, outcome.finished.reason) == (expected.finished.steps, expected.finished.reason)
-    np.testing.assert_allclose(outcome.finished.latents, expected.finished.latents, atol=TOLERANCE)
+    np.testing.assert_allclose(
+        latents_of(outcome.finished.speech), latents_of(expected.finished.speech), atol=TOLERANCE
+    )
     np.testing.assert_allclose(outcome.waveform, expected.waveform, atol=TOLERANCE)
 
 
@@ -346,7 +349,7 @@ def test_a_failed_prefill_ends_its_request_alone(alone, monkeypatch):
     for _ in range(5):
         collect(outcomes, eng.step())
     poison = np.full((13, 4, 8), 1234.5, np.float32)
-    poisoned = Request(id="poisoned", text="Hello.", conditioning=Conditioning(reference=poison))
+    poisoned = Request(id="poisoned", text="Hello.", conditioning=Conditioning(reference=voice_part(poison)))
     for request in (*late[:1], poisoned, *late[1:]):
         eng.add(request)
 
@@ -401,7 +404,7 @@ def test_a_deleted_engine_is_freed_at_once():
     """It must not need the garbage collector, which on a GPU could run during the capture of another engine."""
     eng = engine()
     eng.add(mixed_requests()[0])
-    eng.encode("enc", np.zeros(16000, np.float32), pad_left=False)
+    eng.encode("enc", np.zeros(16000, np.float32), Role.REFERENCE)
     run(eng)
     gc.collect()
     gc.disable()
@@ -419,8 +422,8 @@ def test_requests_leave_nothing_to_the_garbage_collector():
     def work() -> None:
         for request in mixed_requests():
             eng.add(request)
-        eng.encode("enc", np.zeros(16000, np.float32), pad_left=False)
-        eng.decode("dec", voice(3, 9))
+        eng.encode("enc", np.zeros(16000, np.float32), Role.REFERENCE)
+        eng.decode("dec", {"latents": voice(3, 9)})
         with pytest.raises(InvalidRequest):
             eng.add(Request(id="long", text="x" * 5000))
         outcomes = defaultdict(Outcome)

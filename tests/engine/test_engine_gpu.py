@@ -24,12 +24,13 @@ from support.engines import (
 )
 from support.traces import traced
 
+from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.kernels.graph import Priority, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
-from voxcpm_grpc.request import AudioChunk, LatentShape, Request, Sampling
+from voxcpm_grpc.request import AudioChunk, Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 pytestmark = pytest.mark.gpu
@@ -311,16 +312,16 @@ def test_codec_jobs_and_captured_steps_do_not_affect_each_other():
     for request in mixed_requests():
         eng.add(request)
     for id, waveform in waveforms.items():
-        eng.encode(id, waveform, pad_left=True)
+        eng.encode(id, waveform, Role.PROMPT)
     for id, array in patches.items():
-        eng.decode(id, array)
+        eng.decode(id, {"latents": array})
     outcomes = run(eng)
     for request in mixed_requests():
         expected = undisturbed[request.id].waveform
         np.testing.assert_allclose(outcomes[request.id].waveform, expected, atol=1e-3)  # the batches differ
     with torch.inference_mode():
-        alone = {id: [*plain.encode(waveform, pad_left=True)] for id, waveform in waveforms.items()}
-        alone |= {id: [*plain.decode(array)] for id, array in patches.items()}
+        alone = {id: [chunk for _, chunk in plain.encode(waveform, Role.PROMPT)] for id, waveform in waveforms.items()}
+        alone |= {id: [*plain.decode({"latents": array})] for id, array in patches.items()}
     for id, expected in alone.items():
         pieces = [piece.array for piece in outcomes[id].pieces if len(piece.array)]
         np.testing.assert_allclose(np.concatenate(pieces), torch.cat(expected).cpu().numpy(), atol=1e-5)
@@ -332,7 +333,7 @@ def test_cancelled_codec_jobs_do_not_affect_the_others():
     patches = {f"dec{i}": voice(i, plain.chunk_patches * 2 + i) for i in range(4)}
     for clocks in (200_000_000, 2_000_000_000, 20_000_000_000):  # 0.1 to 10 s, until a step takes less
         for id, array in patches.items():
-            eng.decode(id, array)
+            eng.decode(id, {"latents": array})
         eng.add(mixed_requests()[0])
         held_up = torch.cuda.Event()
         with torch.cuda.stream(stream(Priority.SPARE, torch.device("cuda", 0))):
@@ -352,7 +353,7 @@ def test_cancelled_codec_jobs_do_not_affect_the_others():
     assert not {"dec0", "dec2"} & outcomes.keys()
     for id in ("dec1", "dec3"):
         with torch.inference_mode():
-            expected = torch.cat([*plain.decode(patches[id])]).cpu().numpy()
+            expected = torch.cat([*plain.decode({"latents": patches[id]})]).cpu().numpy()
         pieces = [piece.array for piece in outcomes[id].pieces if len(piece.array)]
         np.testing.assert_allclose(np.concatenate(pieces), expected, atol=1e-5)
     assert at_rest(eng)
@@ -363,8 +364,8 @@ def test_codec_jobs_run_only_graphs_and_copies_from_and_to_the_host(tmp_path):
     eng = engine()
 
     def code():
-        eng.encode("enc", np.zeros(16000 * 3, np.float32), pad_left=True)
-        eng.decode("dec", voice(0, 30))
+        eng.encode("enc", np.zeros(16000 * 3, np.float32), Role.PROMPT)
+        eng.decode("dec", {"latents": voice(0, 30)})
         run(eng)
 
     code()
@@ -395,7 +396,7 @@ def test_ten_thousand_requests_and_cancels_leak_no_slots_pages_or_memory():
     held = None
     for serial in range(10_000):
         template = templates[serial % len(templates)]
-        eng.add(replace(template, id=str(serial), keep_latents=serial % 3 == 0))
+        eng.add(replace(template, id=str(serial), keep_speech=serial % 3 == 0))
         active.append(str(serial))
         while len(active) > 40 or (active and rng.random() < 0.4):
             eng.cancel(active.pop(rng.randrange(len(active))))

@@ -6,9 +6,10 @@ from support import goldens
 from support.checkpoints import OLDER
 from support.engines import at_rest, engine, latents, run
 from support.older_models import TOLERANCE, check_batch, check_official_speech, requests_for
+from support.voice_parts import encoded, latents_of, voice_part
 
 from voxcpm_grpc.errors import FailedPrecondition
-from voxcpm_grpc.request import Conditioning, Request
+from voxcpm_grpc.request import Conditioning, Request, Role
 
 CASES = ("zero_shot_cfg3_n4", "prompt_cfg2_n10", "prompt_two_patches", "max_len")  # tests/system/older-models runs all
 
@@ -32,10 +33,9 @@ def test_the_cases_cover_every_mode_guidance_and_timestep_count(checkpoint):
 
 def test_recordings_are_encoded_as_the_official_package_does(checkpoint):
     tensors = goldens.load("prompt_two_patches", goldens.GOLDENS / checkpoint.name).tensors
-    encoded = np.concatenate(
-        list(engine(checkpoint=checkpoint).model.codec.encode(tensors["prompt_waveform"], pad_left=True))
-    )
-    np.testing.assert_allclose(encoded, tensors["prompt_latents"], atol=1e-5, rtol=0)
+    codec = engine(checkpoint=checkpoint).model.codec
+    ours = encoded(codec, tensors["prompt_waveform"], Role.PROMPT)
+    np.testing.assert_allclose(ours, tensors["prompt_latents"], atol=1e-5, rtol=0)
 
 
 def test_streams_in_a_batch_make_the_same_audio_as_alone_also_when_preempted_and_swapped():
@@ -60,8 +60,8 @@ def test_streamed_audio_is_that_of_the_whole_history(checkpoint):
         eng.add(request)
         outcome = run(eng)[request.id]
         prompt = request.conditioning.prompt
-        history = latents(outcome) if prompt is None else np.concatenate([prompt.latents, latents(outcome)])
-        offline = np.concatenate(list(eng.model.codec.decode(history)))
+        history = latents(outcome) if prompt is None else np.concatenate([latents_of(prompt), latents(outcome)])
+        offline = np.concatenate(list(eng.model.codec.decode({"latents": history})))
         np.testing.assert_allclose(outcome.waveform, offline[-len(outcome.waveform) :], atol=1e-5)
 
 
@@ -69,7 +69,7 @@ def test_a_reference_is_refused_with_the_name_of_the_model_that_takes_it(checkpo
     eng = engine(checkpoint=checkpoint)
     reference = np.zeros((2, 4, 8), np.float32)
     with pytest.raises(FailedPrecondition, match="references and hifi voices need VoxCPM2") as caught:
-        eng.add(Request(id="r", text="Hello.", conditioning=Conditioning(reference=reference)))
+        eng.add(Request(id="r", text="Hello.", conditioning=Conditioning(reference=voice_part(reference))))
     assert caught.value.field == "reference"
 
 

@@ -5,6 +5,9 @@ import pytest
 import torch
 from support import goldens
 from support.engines import at_rest, engine, finished, latents, run
+from support.voice_parts import encoded
+
+from voxcpm_grpc.request import Role
 
 
 @pytest.mark.parametrize("name", [case["name"] for case in goldens.CASES])
@@ -36,5 +39,5 @@ def test_recordings_are_encoded_as_the_official_package_does(name):
         if (waveform := tensors.get(f"{role}_waveform")) is None:
             continue
         with torch.inference_mode():
-            encoded = np.concatenate(list(codec.encode(waveform, pad_left=role == "prompt")))
-        np.testing.assert_allclose(encoded, tensors[f"{role}_latents"], atol=1e-5, rtol=0)
+            ours = encoded(codec, waveform, Role(role))
+        np.testing.assert_allclose(ours, tensors[f"{role}_latents"], atol=1e-5, rtol=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from support.engines import engine, finished, latents, run, voice
+from support.voice_parts import voice_part
 
 from voxcpm_grpc.engine.runner import CPU_PATCHES, CPU_ROWS
 from voxcpm_grpc.request import Conditioning, Request, Sampling
@@ -16,8 +17,8 @@ def prompted(length: int) -> Request:
         id=f"r{length}",
         text="a" * length,
         sampling=Sampling(min_steps=3, max_steps=3, inference_timesteps=4, seed=length),
-        conditioning=Conditioning(reference=voice(length, length)),
-        keep_latents=True,
+        conditioning=Conditioning(reference=voice_part(voice(length, length))),
+        keep_speech=True,
     )
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.engines import engine
+from support.voice_parts import voice_part
 
 from voxcpm_grpc.errors import Exhausted, FailedPrecondition, InvalidRequest, TooLong
-from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+from voxcpm_grpc.request import Conditioning, Request, Sampling
 
 
 def test_a_request_that_cannot_run_is_refused_with_number_and_limit():
@@ -20,9 +21,9 @@ def test_a_request_that_cannot_run_is_refused_with_number_and_limit():
     with pytest.raises(InvalidRequest):
         eng.add(replace(ask, text="  \n "))
     with pytest.raises(InvalidRequest):
-        eng.add(replace(ask, conditioning=Conditioning(reference=np.full((3, 4, 8), np.nan, np.float32))))
+        eng.add(replace(ask, conditioning=Conditioning(reference=voice_part(np.full((3, 4, 8), np.nan, np.float32)))))
     with pytest.raises(InvalidRequest):
-        eng.add(replace(ask, conditioning=Conditioning(prompt=Prompt(text="x", latents=np.zeros((3, 4, 9), "f4")))))
+        eng.add(replace(ask, conditioning=Conditioning(prompt=voice_part(np.zeros((3, 4, 9), "f4"), "x"))))
     assert not eng.busy
     eng.add(ask)
     with pytest.raises(InvalidRequest, match="in use"):
@@ -34,7 +35,7 @@ def test_a_request_that_cannot_run_is_refused_with_number_and_limit():
 
 def test_a_check_finds_what_could_never_run_and_queues_nothing():
     eng = engine(slots=1, max_queue=0)
-    long = Conditioning(prompt=Prompt(text="x" * 2100, latents=np.zeros((3, 4, 8), np.float32)))
+    long = Conditioning(prompt=voice_part(np.zeros((3, 4, 8), np.float32), "x" * 2100))
     with pytest.raises(TooLong, match="2048"):
         eng.check(Request(id="a", text="a", conditioning=long))
     with pytest.raises(InvalidRequest):

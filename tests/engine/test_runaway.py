@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from support.engines import engine, finished, mixed_requests, run
@@ -11,10 +13,16 @@ from voxcpm_grpc.models.base import PromptRows
 from voxcpm_grpc.request import FinishReason, Request, Sampling
 
 
-def rows(**fields: float) -> PromptRows:
+def rows(ran_on_steps: float = math.inf) -> PromptRows:
     none = np.zeros(0)
     return PromptRows(
-        tokens=none, audio=none.astype(bool), patches=none, cacheable=0, primer=0, max_steps=100, **fields
+        tokens=none,
+        audio=none.astype(bool),
+        patches=none,
+        cacheable=0,
+        primer=0,
+        max_steps=100,
+        ran_on_steps=ran_on_steps,
     )
 
 

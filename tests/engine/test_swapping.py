@@ -238,7 +238,7 @@ def test_the_state_of_a_stream_is_freed_when_it_returns():
 def test_a_stream_far_ahead_of_its_playback_gives_its_slot_and_makes_the_same_audio(alone, continues):
     """To a new stream, and to one that continues. A stream that waits with audio left gets the slot after them."""
     eng = engine(slots=1)
-    ahead = replace(mixed_requests()[7], keep_latents=True)
+    ahead = replace(mixed_requests()[7], keep_speech=True)
     eng.add(ahead)
     outcomes = defaultdict(Outcome)
     while len(outcomes[ahead.id].audio) < 20:

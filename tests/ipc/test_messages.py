@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from support.fake_engine import INFO
+from support.voice_parts import voice_part
 
 from voxcpm_grpc.errors import (
     Aborted,
@@ -28,8 +29,8 @@ from voxcpm_grpc.request import (
     Conditioning,
     Finished,
     FinishReason,
-    Prompt,
     Request,
+    Role,
     Sampling,
 )
 
@@ -38,19 +39,19 @@ REQUEST = Request(
     id="a-t1-s2",
     text="Grüße, 你好 🙂",
     sampling=Sampling(cfg_value=1.5, seed=2**63 - 1, max_steps=7),
-    conditioning=Conditioning(prompt=Prompt(text="before", latents=LATENTS), reference=LATENTS[::2]),
+    conditioning=Conditioning(prompt=voice_part(LATENTS, "before"), reference=voice_part(LATENTS[::2])),
     turn=1,
     segment=2,
-    keep_latents=True,
+    keep_speech=True,
 )
 COMMANDS = [
     m.Submit(REQUEST, 12),
     m.Submit(Request(id="b", text="plain"), 1),
     m.Allow("a", 6),
     m.Cancel("a"),
-    m.Encode("e", np.arange(10, dtype=np.float32), True),
+    m.Encode("e", np.arange(10, dtype=np.float32), Role.PROMPT),
     m.Check(REQUEST),
-    m.Decode("d", LATENTS.transpose(0, 2, 1)),
+    m.Decode("d", {"latents": LATENTS.transpose(0, 2, 1)}),
     m.Stop(),
 ]
 REPORTS = [
@@ -58,9 +59,9 @@ REPORTS = [
     m.StartFailed("no such file"),
     m.CallEvent("a", Admitted(queue_seconds=0.5, prompt_tokens=10, cached_tokens=4)),
     m.CallEvent("a", AudioChunk(index=3, samples=np.linspace(-1, 1, 7, dtype=np.float32))),
-    m.CallEvent("a", Finished(reason=FinishReason.STOP, steps=3, engine_seconds=1.25, latents=LATENTS)),
+    m.CallEvent("a", Finished(reason=FinishReason.STOP, steps=3, engine_seconds=1.25, speech=voice_part(LATENTS))),
     m.CallEvent("b", Finished(reason=FinishReason.MAX_STEPS, steps=3, engine_seconds=1.25)),
-    m.CallEvent("e", CodecChunk(LATENTS, False)),
+    m.CallEvent("e", CodecChunk(LATENTS, False, "latents")),
     m.CallEvent("e", CodecChunk(np.zeros(0, np.float32), True)),
     m.Failed.of("a", Exhausted("full", retry_after=2.0)),
 ]
@@ -74,6 +75,8 @@ def same(a: object, b: object) -> bool:
         return a.dtype == b.dtype and np.array_equal(a, b)
     if isinstance(a, msgspec.Struct):
         return all(same(getattr(a, name), getattr(b, name)) for name in a.__struct_fields__)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if is_dataclass(a):
         return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
     return a == b
@@ -114,14 +117,14 @@ def test_an_error_keeps_its_type_its_message_and_its_reason(error, kind):
 
 
 def test_decoded_arrays_are_writable():
-    command = m.decode_command(m.encode_command(m.Encode("e", np.zeros(3, np.float32), True)))
+    command = m.decode_command(m.encode_command(m.Encode("e", np.zeros(3, np.float32), Role.REFERENCE)))
     assert isinstance(command, m.Encode)
     command.waveform[:] = 1  # PyTorch warns about memory that is read-only
 
 
 def test_a_message_cannot_carry_objects():
     with pytest.raises(NotImplementedError, match="cannot carry a value of type ndarray"):
-        m.encode_command(m.Encode("e", np.array([object()]), True))
+        m.encode_command(m.Encode("e", np.array([object()]), Role.PROMPT))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: type(c).__name__)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support import goldens
 from support.checkpoints import TINY
+from support.voice_parts import latents_of
 from support.waiting import HANG_SECONDS
 
 import voxcpm_grpc
@@ -101,7 +102,7 @@ def test_a_recording_gives_the_voice(model, tmp_path, kind):
     path.write_bytes(data)
     voice = model.encode_voice(reference={"samples": samples, "bytes": data, "path": path}[kind])
     assert voice.reference is not None
-    assert voice.reference.shape[1:] == (model.info.latents.frames, model.info.latents.dim)
+    assert latents_of(voice.reference).shape[1:] == (model.info.latents.frames, model.info.latents.dim)
     assert not np.array_equal(spoken(model, voice=voice), spoken(model))
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from support.fake_engine import INFO
+from support.voice_parts import voice_part
 
 from voxcpm_grpc.pool.balancer import CACHE_BONUS_STEPS, Balancer, Room, prefix_of, work_of
-from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+from voxcpm_grpc.request import Conditioning, Request, Sampling
 
 
 @dataclass(eq=False)
@@ -29,7 +30,7 @@ def voice(seed: int) -> np.ndarray:
 
 
 def with_voice(seed: int) -> Request:
-    return Request(id="a", text="Hello.", conditioning=Conditioning(reference=voice(seed)))
+    return Request(id="a", text="Hello.", conditioning=Conditioning(reference=voice_part(voice(seed))))
 
 
 def test_work_is_the_expected_duration_of_the_speech():
@@ -45,7 +46,7 @@ def test_work_includes_limits_and_voices():
     assert work_of(with_text("No.", min_steps=500), INFO) == 500
     plain = with_text("Hello there.")
     latents = np.zeros((640, 4, 8), np.float32)
-    for conditioning in (Conditioning(reference=latents), Conditioning(prompt=Prompt(text="x", latents=latents))):
+    for conditioning in (Conditioning(reference=voice_part(latents)), Conditioning(prompt=voice_part(latents, "x"))):
         assert work_of(replace(plain, conditioning=conditioning), INFO) == work_of(plain, INFO) + 10
 
 

@@ -14,6 +14,7 @@ import uvloop
 from support.cycles import no_garbage
 from support.fake_engine import MakeFake, refuse_to_start, request
 from support.pools import Launcher, RecordedPool, at_rest, everything, pool_of, pool_with, steps_reach
+from support.voice_parts import latents_of
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable
@@ -21,7 +22,7 @@ from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.pool import warm_up
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.replica import Replica
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason
+from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -84,7 +85,7 @@ async def test_an_id_in_use_is_refused_and_may_be_used_again_later(pool):
 
 
 async def test_a_request_may_have_the_name_of_a_codec_job_as_its_id(pool):
-    encoding = asyncio.create_task(pool.encode(np.zeros(3200), pad_left=True))
+    encoding = asyncio.create_task(pool.encode(np.zeros(3200), Role.PROMPT))
     await asyncio.sleep(0)
     assert len(await everything(pool.generate(request("encode", 3)))) == 5
     await encoding
@@ -225,14 +226,15 @@ async def test_a_slow_reader_does_not_delay_other_streams(pool):
 
 async def test_encode_and_decode(pool):
     waveform = np.repeat(np.arange(10, dtype=np.float32), 320)
-    latents = await pool.encode(waveform[:-80], pad_left=False)
+    part = await pool.encode(waveform[:-80], Role.REFERENCE)
+    latents = latents_of(part)
     assert (latents.shape, latents.dtype) == ((10, 4, 8), np.float32)
     assert np.allclose(latents[-1, :, 0], [9, 9, 9, 0])
-    assert np.allclose((await pool.encode(waveform[80:], pad_left=True))[1], 1)
-    pieces = await everything(pool.decode(latents))
+    assert np.allclose(latents_of(await pool.encode(waveform[80:], Role.PROMPT))[1], 1)
+    pieces = await everything(pool.decode(part))
     assert [piece.shape for piece in pieces] == [(960,)] * 10
     assert np.allclose(pieces[5], 5)
-    assert (await pool.encode(waveform[:0], pad_left=True)).shape == (0, 4, 8)
+    assert (await pool.encode(waveform[:0], Role.PROMPT)).steps == 0
 
 
 @pytest.fixture
@@ -276,7 +278,7 @@ async def test_large_messages_do_not_block_the_event_loop(pool, callback_cpu):
     waveform = np.zeros(1_500_000, np.float32)  # 6 MB
 
     async def work():
-        assert (await pool.encode(waveform, pad_left=False)).shape == (4688, 4, 8)
+        assert (await pool.encode(waveform, Role.REFERENCE)).steps == 4688
 
     assert await longest(callback_cpu, work) < 40 * cpu_of(waveform.copy)
 
@@ -412,7 +414,7 @@ async def test_calls_leave_nothing_to_the_garbage_collector(pool):
         await asyncio.sleep(0)
         reading.cancel()
         await asyncio.wait([reading])
-        await pool.encode(np.zeros(4000, np.float32), pad_left=True)
+        await pool.encode(np.zeros(4000, np.float32), Role.PROMPT)
         await at_rest(pool)
 
     await work()

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from support.fake_engine import MakeFake, carries, refuse_to_start, request
 from support.pools import Launcher, everything, health_is, patient, pool_of, started, steps_reach
+from support.voice_parts import latents_of, voice_part
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
@@ -18,7 +19,7 @@ from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.pool import supervisor
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.local import EngineProcess
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished
+from voxcpm_grpc.request import Admitted, AudioChunk, Finished, Role
 
 QUICK = patient(restart_seconds=0.2)
 NEVER = patient(restart_seconds=0.1, restart_limit=1)
@@ -104,9 +105,9 @@ async def test_streams_with_audio_are_aborted(tmp_path):
     engine = single_start(pieces_after=tmp_path / "never")
     async with started(engine, settings=NEVER) as pool:
         stream = await speaking(pool, "a")
-        decoding = pool.decode(np.zeros((10, 4, 8), np.float32))
+        decoding = pool.decode(voice_part(np.zeros((10, 4, 8), np.float32)))
         await anext(decoding)
-        encoding = asyncio.create_task(pool.encode(np.zeros(320), pad_left=True))
+        encoding = asyncio.create_task(pool.encode(np.zeros(320), Role.PROMPT))
         engine.kill()
         for call in (stream, decoding):
             with pytest.raises(Aborted):
@@ -114,7 +115,7 @@ async def test_streams_with_audio_are_aborted(tmp_path):
         await asyncio.wait([encoding])
         assert isinstance(encoding.exception(), Unavailable)
         await health_is(pool, False)
-        for call in (anext(pool.generate(request("b", 1))), pool.encode(np.zeros(320), pad_left=True)):
+        for call in (anext(pool.generate(request("b", 1))), pool.encode(np.zeros(320), Role.PROMPT)):
             with pytest.raises(Unavailable) as caught:
                 await asyncio.wait_for(call, HANG_SECONDS)
             assert caught.value.retry_after == 1.0
@@ -139,11 +140,11 @@ async def test_encoding_is_retried_on_another_engine(tmp_path):
     a, b = pair(pieces_after=may_end)
     async with started(a, b, settings=QUICK) as pool:
         waveform = np.repeat(np.arange(12, dtype=np.float32), 320)
-        encoding = asyncio.create_task(pool.encode(waveform, pad_left=False))
+        encoding = asyncio.create_task(pool.encode(waveform, Role.REFERENCE))
         await until(lambda: any(call.steps_left < call.work for replica in pool.replicas for call in replica.calls))
         busy_one(pool, a, b).kill()  # after the first piece
         may_end.touch()
-        latents = await asyncio.wait_for(encoding, HANG_SECONDS)
+        latents = latents_of(await asyncio.wait_for(encoding, HANG_SECONDS))
         assert np.allclose(latents[:, 0, 0], np.arange(12))
 
 

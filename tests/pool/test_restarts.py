@@ -16,7 +16,7 @@ from support.pools import Launcher, RecordedPool, everything, health_is, patient
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.errors import Exhausted, Reason, Unavailable
-from voxcpm_grpc.request import Admitted, Finished
+from voxcpm_grpc.request import Admitted, Finished, Role
 
 QUICK = patient(restart_seconds=0.1)
 
@@ -45,7 +45,7 @@ async def test_calls_wait_for_the_restart_of_the_only_engine(tmp_path):
     may_start = tmp_path / "may start"
     async with restarting(may_start) as pool:
         calls = [pool.generate(request(f"r{number}", 3), max_wait=NEVER_SECONDS) for number in range(5)]
-        encoding = asyncio.create_task(pool.encode(np.zeros(320, np.float32), pad_left=True))
+        encoding = asyncio.create_task(pool.encode(np.zeros(320, np.float32), Role.PROMPT))
         checking = asyncio.create_task(pool.check(request("c", 3)))
         await until(lambda: pool.waiting_for_engine == len(calls))
         await asyncio.sleep(0.05)

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from support import fake_engine, status_details, voice_stores
 from support.status_details import Details
+from support.voice_parts import latents_of, voice_part
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.audio import DecodePool
@@ -35,6 +36,8 @@ from voxcpm_grpc.request import (
     FinishReason,
     ModelInfo,
     Request,
+    Role,
+    VoicePart,
     content_of,
 )
 from voxcpm_grpc.settings.limits import LimitSettings
@@ -154,16 +157,16 @@ class FakePool:
         if (positions := _positions(request)) > self.max_positions:
             raise TooLong(positions, self.max_positions)
 
-    async def encode(self, waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
+    async def encode(self, waveform: np.ndarray, role: Role) -> VoicePart:
         self.encoded += 1
         if self.hold_after is not None:
             await self.released.wait()
-        return await asyncio.to_thread(_encoded, waveform, pad_left)
+        return voice_part(await asyncio.to_thread(_encoded, waveform, role is Role.PROMPT))
 
-    async def decode(self, latents: np.ndarray) -> AsyncGenerator[np.ndarray]:
+    async def decode(self, part: VoicePart) -> AsyncGenerator[np.ndarray]:
         self.decoding += 1
         try:
-            for patch in latents:
+            for patch in latents_of(part):
                 await asyncio.sleep(0)
                 yield np.full(self.info.samples_per_step, patch.mean(), np.float32)
         finally:
@@ -172,7 +175,7 @@ class FakePool:
 
 def _positions(request: Request) -> int:
     prompt, reference = request.conditioning.prompt, request.conditioning.reference
-    patches = (0 if prompt is None else len(prompt.latents)) + (0 if reference is None else len(reference))
+    patches = sum(part.steps for part in (prompt, reference) if part is not None)
     return patches + (0 if prompt is None else len(prompt.text)) + 2 * len(request.text)
 
 
@@ -187,12 +190,10 @@ def _encoded(waveform: np.ndarray, pad_left: bool) -> np.ndarray:
 
 def speech(request: Request, step: int) -> np.ndarray:
     """The audio of a step of the fake engine, float32 [960]; it depends on all of the request."""
-    inputs = [request.style, request.text, request.turn, request.segment, request.sampling.seed, step]
-    for latents in (
-        request.conditioning.prompt and request.conditioning.prompt.latents,
-        request.conditioning.reference,
-    ):
-        inputs.append(0.0 if latents is None else float(latents.sum()))
+    text = f"({request.style}){request.text}" if request.style else request.text
+    inputs = [text, request.turn, request.segment, request.sampling.seed, step]
+    for part in (request.conditioning.prompt, request.conditioning.reference):
+        inputs.append(0.0 if part is None else float(latents_of(part).sum()))
     key = int.from_bytes(hashlib.blake2b(repr(inputs).encode(), digest_size=8).digest(), "little")
     return (np.random.default_rng(key).random(INFO.samples_per_step, np.float32) - 0.5) * 0.5
 
@@ -251,9 +252,10 @@ class _Stream:
                 samples[: len(opening)] = opening
                 yield AudioChunk(index=step, samples=samples)
             reason = FinishReason.MAX_STEPS if count < whole else FinishReason.STOP
-            latents = np.full((count, 4, 8), len(request.text), np.float32) if request.keep_latents else None
+            made = voice_part(np.full((count, 4, 8), len(request.text), np.float32))
+            kept = made if request.keep_speech else None
             ran_on = request.sampling.seed in pool.seeds_that_run_on
-            yield Finished(reason=reason, steps=count, engine_seconds=0.02, latents=latents, ran_on=ran_on)
+            yield Finished(reason=reason, steps=count, engine_seconds=0.02, speech=kept, ran_on=ran_on)
         finally:
             pool.waiting.discard(request.id)
             if request.id in pool.running:

@@ -60,5 +60,5 @@ async def test_a_recording_inside_a_request_can_be_cleaned(served):
         audio = pb.EncodedAudio(data=RECORDING, trim_silence_vad=trim)
         voice = pb.Conditioning(inline_reference=pb.InlineReference(audio=audio))
         await served.generate(pb.GenerateConfig(conditioning=voice), "Hello.")
-        found = len(served.pool.requests[-1].conditioning.reference)
+        found = served.pool.requests[-1].conditioning.reference.steps
         assert found == pytest.approx(patches * 640 / served.pool.info.samples_per_patch, rel=0.2)

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.sessions import session
+from support.voice_parts import voice_part
 
 from voxcpm_grpc.errors import TooLong
-from voxcpm_grpc.request import Conditioning, Prompt, Sampling
+from voxcpm_grpc.request import Conditioning, Sampling
 from voxcpm_server.wire.inputs import Continuity, Text
 
 CARRY, INDEPENDENT = Continuity.CARRY, Continuity.INDEPENDENT
 
 
 def stored(patches: int, chars: int) -> Conditioning:
-    return Conditioning(prompt=Prompt(text="t" * chars, latents=np.zeros((patches, 4, 8), np.float32)))
+    return Conditioning(prompt=voice_part(np.zeros((patches, 4, 8), np.float32), "t" * chars))
 
 
 def spoken(pool: Any, sentences: list[int], continuity: Continuity, **options: Any) -> list[str]:
@@ -29,7 +30,7 @@ def spoken(pool: Any, sentences: list[int], continuity: Continuity, **options: A
 
 
 def latents_of(request: Any) -> int:
-    return 0 if request.conditioning.prompt is None else len(request.conditioning.prompt.latents)
+    return 0 if request.conditioning.prompt is None else request.conditioning.prompt.steps
 
 
 def test_the_oldest_segments_are_left_out_first(fake):

@@ -182,8 +182,8 @@ async def test_carry_conditions_on_the_speech_before(served):
     assert texts == ["One.", " Two.", " 三。", "四。", " Five."]
     assert prompts == [None, "One.", "One. Two.", "One. Two. 三。", "One. Two. 三。四。"]
     last = served.pool.requests[-1].conditioning.prompt
-    assert len(last.latents) == 4 + 5 + 3 + 2
-    assert all(r.keep_latents for r in served.pool.requests)
+    assert last.steps == 4 + 5 + 3 + 2
+    assert all(r.keep_speech for r in served.pool.requests)
 
 
 async def test_carry_keeps_whole_segments_within_its_limit(serve_front):
@@ -219,7 +219,7 @@ async def test_independent_segments_are_submitted_one_ahead(served):
     assert [(r.style, r.text) for r in served.pool.requests] == [
         ("a calm old voice", text) for text in ("One.", "Two.", "Three.")
     ]
-    assert not any(r.conditioning.prompt or r.keep_latents for r in served.pool.requests)
+    assert not any(r.conditioning.prompt or r.keep_speech for r in served.pool.requests)
     assert [(e[0], e[2]) for e in events(chunks)] == [
         (STARTED, 0),
         (FINISHED, 0),

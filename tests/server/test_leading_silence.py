@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from support.grpc_types import EOF
+from support.voice_parts import latents_of
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -228,7 +229,7 @@ async def test_later_segments_continue_the_speech_with_its_silence(quiet):
         await quiet.generate(config(trim), f"{FIRST} {SECOND}")
     (_, plain, _, after) = quiet.pool.requests
     assert plain.conditioning.prompt is not None and after.conditioning.prompt is not None
-    np.testing.assert_array_equal(plain.conditioning.prompt.latents, after.conditioning.prompt.latents)
+    np.testing.assert_array_equal(latents_of(plain.conditioning.prompt), latents_of(after.conditioning.prompt))
 
 
 @pytest.mark.parametrize(("seconds", "rule"), [(10.5, "must be 0 to 10 s"), (-1, "must be 0 or more")])

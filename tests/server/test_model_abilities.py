@@ -10,8 +10,8 @@ import pytest
 from support.uploads import PROMPT, add_prompt, chunks_of, conditioned, recording, upload
 
 from voxcpm_grpc import __version__
+from voxcpm_grpc.abilities import Abilities, Ends, LatentShape, Option
 from voxcpm_grpc.audio import SAMPLE_RATES
-from voxcpm_grpc.request import Abilities, Ends, LatentShape, Option
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import replies

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from support.grpc_types import EOF
 from support.uploads import add_prompt, add_reference, conditioned, recording
+from support.voice_parts import latents_of
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.request import Conditioning, Prompt
+from voxcpm_grpc.request import Conditioning, VoicePart
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.voices.presets import Preset, read
 
@@ -37,14 +38,13 @@ def voices(served: Any) -> list[Conditioning]:
     return [request.conditioning for request in served.pool.requests]
 
 
-def prompt_of(voice: Conditioning) -> Prompt:
+def prompt_of(voice: Conditioning) -> VoicePart:
     assert voice.prompt is not None
     return voice.prompt
 
 
 def reference_of(voice: Conditioning) -> np.ndarray:
-    assert voice.reference is not None
-    return voice.reference
+    return latents_of(voice.reference)
 
 
 async def read_until(call: Any, wanted: Callable[[pb.AudioChunk], bool]) -> pb.AudioChunk:
@@ -81,7 +81,7 @@ async def test_the_first_speech_is_the_prompt_of_all_later_speech(served, contin
     assert first == Conditioning()
     for voice in later:
         assert voice.prompt is not None and voice.prompt.text.startswith("One.")
-        assert (voice.prompt.latents[0] == len("One.")).all()
+        assert (latents_of(voice.prompt)[0] == len("One.")).all()
         assert voice.reference is None
     if continuity == pb.CONTINUITY_MODE_INDEPENDENT:
         assert {prompt_of(voice).text for voice in later} == {"One."}
@@ -156,7 +156,7 @@ async def test_the_timbre_of_first_speech_that_a_cap_cut_off_stays(served, conti
     assert first == Conditioning()
     assert second.prompt is None
     for voice in (second, third):
-        assert (voice.reference == len("A long sentence.")).all() and len(reference_of(voice)) == 8
+        assert (reference_of(voice) == len("A long sentence.")).all() and len(reference_of(voice)) == 8
 
 
 @pytest.mark.parametrize("continuity", MODES)
@@ -164,7 +164,7 @@ async def test_the_voice_of_the_caller_stays(served, continuity):
     reference = await add_reference(served)
     await served.generate(config(continuity, reference_id=reference.id), "One. Two. Three.")
     for voice in voices(served):
-        np.testing.assert_array_equal(voice.reference, voices(served)[0].reference)
+        np.testing.assert_array_equal(reference_of(voice), reference_of(voices(served)[0]))
     carried = [voice.prompt and voice.prompt.text for voice in voices(served)]
     assert carried == ([None, "One.", "One. Two."] if continuity == pb.CONTINUITY_MODE_CARRY else [None] * 3)
 
@@ -185,7 +185,7 @@ async def test_the_default_voice_is_used_without_a_voice_and_a_style(serve_front
         by_default, without_config = voices(served)
         assert await name_of(served, preset="otto") == "otto"
         for voice in (by_default, without_config):
-            np.testing.assert_array_equal(voice.reference, voices(served)[-1].reference)
+            np.testing.assert_array_equal(reference_of(voice), reference_of(voices(served)[-1]))
 
 
 async def test_a_voice_or_a_style_replaces_the_default_voice(serve_front):

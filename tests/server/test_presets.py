@@ -8,6 +8,7 @@ import grpc
 import numpy as np
 import pytest
 from support.uploads import add_hifi, add_prompt, add_reference, conditioned, recording
+from support.voice_parts import latents_of
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -67,12 +68,14 @@ async def test_a_preset_conditions_like_its_recording(serve_front):
             assert (named.prompt is None) == (name == "otto") and (named.reference is None) == (name == "anna")
             if named.prompt is not None:
                 assert named.prompt.text == stored.prompt.text == "Hi there. "
-                np.testing.assert_array_equal(named.prompt.latents, stored.prompt.latents)
+                np.testing.assert_array_equal(latents_of(named.prompt), latents_of(stored.prompt))
             if named.reference is not None:
-                np.testing.assert_array_equal(named.reference, stored.reference)
+                np.testing.assert_array_equal(latents_of(named.reference), latents_of(stored.reference))
         inline = pb.InlineReference(audio=pb.EncodedAudio(data=recording(1)))
         sent_inline = await conditioning_of(served, inline_reference=inline)
-        np.testing.assert_array_equal(sent_inline.reference, (await conditioning_of(served, preset="otto")).reference)
+        np.testing.assert_array_equal(
+            latents_of(sent_inline.reference), latents_of((await conditioning_of(served, preset="otto")).reference)
+        )
 
 
 async def test_presets_need_no_store(serve_front):

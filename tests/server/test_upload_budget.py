@@ -13,6 +13,7 @@ import pytest
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.audio import wav_bytes
+from voxcpm_grpc.request import Role, VoicePart
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 RECORDING = wav_bytes(np.random.default_rng(0).uniform(-0.5, 0.5, 4000).astype(np.float32), 16000)  # 8,044 bytes
@@ -89,9 +90,9 @@ async def test_a_recording_is_counted_until_it_is_encoded(serve_front, fake):
     pool, encoded = fake(), asyncio.Event()
     encode = pool.encode
 
-    async def slow(waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
+    async def slow(waveform: np.ndarray, role: Role) -> VoicePart:
         await encoded.wait()
-        return await encode(waveform, pad_left=pad_left)
+        return await encode(waveform, role)
 
     pool.encode = slow
     async with serve_front(pool) as served:

@@ -11,6 +11,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from support.voice_parts import voice_part
 from support.voice_stores import listed, prompt_of, voice
 from support.waiting import until
 
@@ -118,9 +119,9 @@ async def test_the_voice_of_an_older_server_has_no_adapter(folder):
 async def test_the_voice_of_a_newer_server_is_kept_and_refused(folder):
     store = folder.open()
     ((stored, _),) = await store.add(voice())
-    damage(folder.url, ".voice", b'{"format": 2, "timbre": []}')
+    damage(folder.url, ".voice", b'{"format": 3, "timbre": []}')
     for call in (store.find, folder.open().load):
-        with pytest.raises(FailedPrecondition, match=r"format 2 .* reads format 1"):
+        with pytest.raises(FailedPrecondition, match=r"format 3 .* reads formats 1 to 2"):
             await call(stored.id)
     with pytest.raises(FailedPrecondition, match="upgrade"):
         await folder.open().add(voice())
@@ -187,7 +188,7 @@ async def test_servers_that_add_use_delete_and_sweep_concurrently_agree(servers)
     """Every load returns the requested voice, and voices that were stored and not deleted exist."""
     stores = [servers.open(cache_bytes=600) for _ in range(3)]
     random, voices = Random(7), [voice(str(number)) for number in range(4)]
-    voices = [replace(one, prompt=prompt_of(one) + number) for number, one in enumerate(voices)]
+    voices = [replace(one, prompt=voice_part(prompt_of(one) + number)) for number, one in enumerate(voices)]
 
     async def work(store, turns: int) -> None:
         for _ in range(turns):
@@ -197,7 +198,7 @@ async def test_servers_that_add_use_delete_and_sweep_concurrently_agree(servers)
                     case "add":
                         await store.add(wanted)
                     case "load":
-                        assert np.array_equal((await store.load(wanted.voice.id)).prompt, prompt_of(wanted))
+                        assert np.array_equal(prompt_of(await store.load(wanted.voice.id)), prompt_of(wanted))
                     case "delete":
                         await store.delete(wanted.voice.id)
                     case "sweep":
@@ -213,7 +214,7 @@ async def test_servers_that_add_use_delete_and_sweep_concurrently_agree(servers)
             await stores[1].delete(one.voice.id)
     for store in stores:
         assert await listed(store) == [voices[0].voice.id]
-        assert np.array_equal((await store.load(voices[0].voice.id)).prompt, prompt_of(voices[0]))
+        assert np.array_equal(prompt_of(await store.load(voices[0].voice.id)), prompt_of(voices[0]))
     servers.clock.now += 7200
     await stores[2].sweep()
     kept = [name for name in servers.names if not name.endswith((".deleted", ".used"))]

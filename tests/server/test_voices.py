@@ -14,6 +14,7 @@ from support.uploads import (
     recording,
     upload,
 )
+from support.voice_parts import latents_of
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -45,7 +46,7 @@ async def test_a_prompt_is_stored_and_used(served):
     await served.generate(conditioned(prompt_id=handle.id), "Hello.")
     prompt = served.pool.requests[-1].conditioning.prompt
     assert prompt.text == " Hi there. "  # unchanged
-    assert prompt.latents.shape == (13, 4, 8)
+    assert latents_of(prompt).shape == (13, 4, 8)
 
 
 async def test_the_reply_without_a_preview_is_a_handle_and_a_summary(served):
@@ -85,7 +86,7 @@ async def test_a_prompt_is_padded_at_its_beginning_and_a_reference_at_its_end(se
     ):
         handle = (await chunks_of(method, upload(kind, config, (0, data))))[0].handle
         stored = await served.store.load(handle.id)
-        latents = stored.prompt if stored.prompt is not None else stored.reference
+        latents = latents_of(stored.prompt if stored.prompt is not None else stored.reference)
         quiet = np.abs(latents).mean(axis=(1, 2)) < 0.1
         assert list(np.flatnonzero(quiet)) == ([0] if stored.prompt is not None else [6])
 
@@ -107,7 +108,7 @@ async def test_a_hifi_voice_of_one_recording_in_both_roles(served):
     await served.generate(conditioned(hifi_id=handle.id), "Hello.")
     conditioning = served.pool.requests[-1].conditioning
     assert conditioning.prompt.text == "Hi."
-    assert conditioning.reference.shape == (13, 4, 8)
+    assert latents_of(conditioning.reference).shape == (13, 4, 8)
 
 
 async def test_a_hifi_voice_of_stored_and_of_uploaded_members_is_the_same(served):
@@ -129,7 +130,7 @@ async def test_a_hifi_voice_of_stored_and_of_uploaded_members_is_the_same(served
 
 async def test_inline_audio_and_latents_condition_like_stored_voices(served):
     handle = await add_prompt(served)
-    stored = (await served.store.load(handle.id)).prompt
+    stored = latents_of((await served.store.load(handle.id)).prompt)
     request = iter(list(upload(pb.EncodeLatentsRequest, pb.EncodeLatentsConfig(role=PROMPT), (0, recording()))))
     encoded = await served.stub.EncodeLatents(request)
     assert encoded.audio_duration.ToMilliseconds() == 250
@@ -141,9 +142,9 @@ async def test_inline_audio_and_latents_condition_like_stored_voices(served):
         pb.InlinePrompt(transcript="Hi.", latents=encoded.latents),
     ):
         await served.generate(conditioned(inline_prompt=prompt), "Hello.")
-        assert np.array_equal(served.pool.requests[-1].conditioning.prompt.latents, stored)
+        assert np.array_equal(latents_of(served.pool.requests[-1].conditioning.prompt), stored)
     await served.generate(conditioned(inline_reference=pb.InlineReference(latents=encoded.latents)), "Hello.")
-    assert np.array_equal(served.pool.requests[-1].conditioning.reference, stored)
+    assert np.array_equal(latents_of(served.pool.requests[-1].conditioning.reference), stored)
 
 
 async def test_raw_pcm_needs_no_header(served):

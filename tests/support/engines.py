@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from support.checkpoints import TINY
+from support.voice_parts import latents_of, voice_part
 
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.batch import Batch
@@ -15,7 +16,7 @@ from voxcpm_grpc.engine.engine import CodecChunk, Engine
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
-from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, Prompt, Request, Sampling
+from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, Request, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 CPU = torch.device("cpu")
@@ -148,9 +149,7 @@ def finished(outcome: Outcome) -> Finished:
 
 def latents(outcome: Outcome) -> np.ndarray:
     """The latents of a finished request that keeps them."""
-    kept = finished(outcome).latents
-    assert kept is not None
-    return kept
+    return latents_of(finished(outcome).speech)
 
 
 def at_rest(eng: Engine) -> bool:
@@ -173,12 +172,12 @@ def mixed_requests(count: int = 8, *, frames: int = 4, references: bool = True) 
         "你好世界, how are you?",
         "The quick brown fox jumps over the lazy dog, again and again.",
     ]
-    reference = voice(1, 34, frames) if references else None
+    reference = voice_part(voice(1, 34, frames)) if references else None
     modes = [
         Conditioning(),
         Conditioning(reference=reference),
-        Conditioning(prompt=Prompt(text="As I said, ", latents=voice(2, 7, frames))),
-        Conditioning(reference=reference, prompt=Prompt(text="Once more: ", latents=voice(3, 2, frames))),
+        Conditioning(prompt=voice_part(voice(2, 7, frames), "As I said, ")),
+        Conditioning(reference=reference, prompt=voice_part(voice(3, 2, frames), "Once more: ")),
     ]
     return [
         Request(
@@ -193,7 +192,7 @@ def mixed_requests(count: int = 8, *, frames: int = 4, references: bool = True) 
             ),
             conditioning=modes[(index + index // 4) % 4],
             segment=index,
-            keep_latents=True,
+            keep_speech=True,
         )
         for index in range(count)
     ]

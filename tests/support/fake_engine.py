@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 from support.waiting import NEVER_SECONDS, wait_until
 
 from voxcpm_grpc import lora_files
+from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.engine.adapters import Adapters, Lora
 from voxcpm_grpc.errors import (
     Exhausted,
@@ -38,9 +39,9 @@ from voxcpm_grpc.request import (
     Event,
     Finished,
     FinishReason,
-    LatentShape,
     ModelInfo,
     Request,
+    Role,
     Sampling,
     Stats,
 )
@@ -59,6 +60,7 @@ INFO = ModelInfo(
     ends=ENDS,
     abilities=abilities(references=True, styles=True),
     latents=LatentShape(frames=4, dim=8),
+    tracks=("latents",),
     device="cpu",
     dtype="float32",
     codec_dtype="float32",
@@ -168,15 +170,15 @@ class FakeEngine:
         self.cancelled += id in self.streams
         self._end(id)
 
-    def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
+    def encode(self, id: str, waveform: np.ndarray, role: Role) -> None:
         per_patch = self.info.samples_per_patch
         missing = -len(waveform) % per_patch
-        padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
+        padded = np.pad(waveform, (missing, 0) if role is Role.PROMPT else (0, missing))
         means = padded.reshape(-1, 4, per_patch // 4).mean(axis=2, keepdims=True)
         self.jobs[id] = np.array_split(np.repeat(means, 8, axis=2).astype(np.float32), 3)
 
-    def decode(self, id: str, latents: np.ndarray) -> None:
-        self.jobs[id] = [np.full(self.info.samples_per_step, patch.mean(), np.float32) for patch in latents]
+    def decode(self, id: str, content: Mapping[str, np.ndarray]) -> None:
+        self.jobs[id] = [np.full(self.info.samples_per_step, patch.mean(), np.float32) for patch in content["latents"]]
 
     def _end(self, id: str) -> None:
         stream = self.streams.pop(id, None)
@@ -210,7 +212,7 @@ class FakeEngine:
                 continue
             self.started.add(id)
             if pieces:
-                results.append((id, CodecChunk(pieces.pop(0), last=False)))
+                results.append((id, CodecChunk(pieces.pop(0), last=False, name="latents")))
             else:
                 results.append((id, CodecChunk(np.zeros(0, np.float32), last=True)))
                 del self.jobs[id]

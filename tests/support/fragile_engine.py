@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from support.voice_parts import voice_part
 
 from voxcpm_grpc.request import Conditioning
 from voxcpm_grpc.settings.engine import EngineSettings
@@ -15,7 +16,7 @@ from voxcpm_grpc.worker.main import LoadEngine
 
 PAUSE_SECONDS = 0.02  # of each step, so that engines under load are in the middle of speech and not of arithmetic
 POISON = 1234.5
-POISONED = Conditioning(reference=np.full((5, 4, 8), POISON, np.float32))
+POISONED = Conditioning(reference=voice_part(np.full((5, 4, 8), POISON, np.float32)))
 """A voice whose prefill raises an error."""
 
 

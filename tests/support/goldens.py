@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file
+from support.voice_parts import voice_part
 
-from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+from voxcpm_grpc.request import Conditioning, Request, Sampling
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 VOICE = GOLDENS / "voice"  # goldens of the bundled voice; those of older models have the names of their checkpoints
@@ -47,7 +48,8 @@ def load(name: str, folder: Path = GOLDENS) -> Golden:
     tensors = load_file(folder / entry["file"])
     prompt = None
     if "prompt_latents" in tensors:
-        prompt = Prompt(text=entry["prompt_text"], latents=tensors["prompt_latents"])
+        prompt = voice_part(tensors["prompt_latents"], entry["prompt_text"])
+    reference = voice_part(tensors["reference_latents"]) if "reference_latents" in tensors else None
     request = Request(
         id=name,
         text=entry["text"],
@@ -57,7 +59,7 @@ def load(name: str, folder: Path = GOLDENS) -> Golden:
             min_steps=entry["min_len"],
             max_steps=entry["max_len"],
         ),
-        conditioning=Conditioning(prompt=prompt, reference=tensors.get("reference_latents")),
-        keep_latents=True,
+        conditioning=Conditioning(prompt=prompt, reference=reference),
+        keep_speech=True,
     )
     return Golden(request, tensors, entry["audio_stride"], entry["ended_by"], entry["cap"])

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from support.made_up_time import run
+from support.voice_parts import voice_part
 
 from voxcpm_grpc.audio import AudioFormat, Encoding
-from voxcpm_grpc.request import Conditioning, Sampling
+from voxcpm_grpc.request import Conditioning, Sampling, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.character_quota import CharacterQuota
@@ -112,8 +113,8 @@ async def _run(
     ends: bool,
     quota: CharacterQuota | None,
 ) -> list[pb.AudioChunk]:
-    async def encode(samples: np.ndarray) -> np.ndarray:
-        return np.zeros((1, 4, 8), np.float32)
+    async def encode(samples: np.ndarray) -> VoicePart:
+        return voice_part(np.zeros((1, 4, 8), np.float32))
 
     one = Session(
         config,

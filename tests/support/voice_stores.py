@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
+from support.voice_parts import latents_of, voice_part
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.errors import Unavailable
@@ -112,7 +113,8 @@ def voice(name: str = "a", ttl: float = 0.0, **fields) -> StoredVoice:
     described = Voice(
         **{"id": voice_id(kind, name), "kind": kind, "fingerprint": "model", "transcript": name, "ttl": ttl, **fields}
     )
-    return StoredVoice(voice=described, prompt=np.arange(64, dtype=np.float32).reshape(2, 4, 8))
+    prompt = voice_part(np.arange(64, dtype=np.float32).reshape(2, 4, 8), described.transcript)
+    return StoredVoice(voice=described, prompt=prompt)
 
 
 def write_as_before(objects: Objects, stored: StoredVoice, created: float) -> None:
@@ -134,8 +136,7 @@ def write_as_before(objects: Objects, stored: StoredVoice, created: float) -> No
 
 def prompt_of(stored: StoredVoice) -> np.ndarray:
     """The prompt of a voice that has one."""
-    assert stored.prompt is not None
-    return stored.prompt
+    return latents_of(stored.prompt)
 
 
 async def listed(store: VoiceStore) -> list[str]:

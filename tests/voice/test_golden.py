@@ -9,8 +9,10 @@ import torch
 from support import goldens
 from support.checkpoints import VOICE
 from support.engines import at_rest, engine, finished, latents, run
+from support.voice_parts import encoded
 
 from voxcpm_grpc.audio import decode
+from voxcpm_grpc.request import Role
 
 MANIFEST = json.loads((goldens.VOICE / "manifest.json").read_text())
 REMEDY = f"write its goldens again, see tools/README.md: {MANIFEST['command']}"
@@ -43,5 +45,5 @@ def test_its_presets_are_encoded_as_by_the_official_package():
     codec = engine(checkpoint=VOICE, slots=1).model.codec
     with torch.inference_mode():
         for role in ("prompt", "reference"):
-            latents = np.concatenate(list(codec.encode(waveform, pad_left=role == "prompt")))
+            latents = encoded(codec, waveform, Role(role))
             np.testing.assert_allclose(latents, tensors[f"{role}_latents"], atol=1e-4, rtol=0, err_msg=REMEDY)

@@ -19,7 +19,7 @@ from support.waiting import HANG_SECONDS, wait_until
 from voxcpm_grpc.errors import Exhausted, Internal, StartupError
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.ipc.sockets import OWNER, Addresses, EngineSocket
-from voxcpm_grpc.request import AudioChunk, Finished, Request, Sampling
+from voxcpm_grpc.request import AudioChunk, Finished, Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker import dispatcher, main
 from voxcpm_grpc.worker.dispatcher import Dispatcher
@@ -202,7 +202,7 @@ def test_the_lines_about_a_request_have_the_request_id_of_its_rpc(caplog):
     loop = Dispatcher(FakeEngine(step_seconds=0.0), StepTimer())
     texts = {"a": "Hello.", "b": "refuse", "c": "fault", "d": "fail"}
     inbox = [m.Submit(replace(request(id, 1, text), log_id=f"rpc-{id}"), 10) for id, text in texts.items()]
-    inbox += [m.Encode("e", np.zeros(320, np.float32), False, "rpc-e")]
+    inbox += [m.Encode("e", np.zeros(320, np.float32), Role.REFERENCE, "rpc-e")]
     loop.run_once([("front", m.encode_command(one)) for one in inbox])
     while loop.busy:
         loop.run_once([])
@@ -302,7 +302,7 @@ def test_fronts_receive_the_load_of_other_fronts(fronts):
 def test_a_detached_front_leaves_no_work_behind(owner, front, fronts, engine, tmp_path):
     a, b = fronts
     engine.pieces_after = may_continue = tmp_path / "may continue"
-    a.post(m.Submit(request("1", 100_000), 100_000), m.Encode("2", np.zeros(10**6, np.float32), True))
+    a.post(m.Submit(request("1", 100_000), 100_000), m.Encode("2", np.zeros(10**6, np.float32), Role.PROMPT))
     b.post(m.Submit(request("3", 200, f"after {may_continue}"), 1000))
     while not any(carries(report, AudioChunk) for report in a.batch()):
         pass
@@ -344,7 +344,7 @@ def test_messages_of_a_detached_front_are_dropped(engine):
         ("a", m.Keep(())),
         (OWNER, m.Detach("a")),
         ("a", m.Submit(request("1", 9), 4)),
-        ("a", m.Decode("2", np.zeros(3))),
+        ("a", m.Decode("2", {"latents": np.zeros(3)})),
     ]
     dispatcher.run_once([(front, m.encode_command(command)) for front, command in commands])
     assert not engine.streams and not engine.jobs, "they would never be allowed more and never be cancelled"

@@ -25,8 +25,9 @@ class CodecJobs:
 
     def __init__(self, device: torch.device) -> None:
         self._stream = stream(Priority.SPARE, device) if device.type == "cuda" else None
-        self._jobs: dict[str, Iterator[Tensor]] = {}  # the first one is running
+        self._jobs: dict[str, Iterator[tuple[str, Tensor]]] = {}  # the first one is running
         self._copy: HostCopy | None = None  # the current chunk of the first job
+        self._name = ""  # of the array that it is a part of
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -34,7 +35,7 @@ class CodecJobs:
     def __contains__(self, id: str) -> bool:
         return id in self._jobs
 
-    def add(self, id: str, job: Iterator[Tensor]) -> None:
+    def add(self, id: str, job: Iterator[tuple[str, Tensor]]) -> None:
         self._jobs[id] = job
 
     def cancel(self, id: str) -> None:
@@ -62,11 +63,11 @@ class CodecJobs:
             self._jobs[id] = job  # after the other jobs
         return [(id, result)]
 
-    def _next_chunk(self, job: Iterator[Tensor], wait: bool) -> CodecChunk | None:
+    def _next_chunk(self, job: Iterator[tuple[str, Tensor]], wait: bool) -> CodecChunk | None:
         if self._copy is None:
             with torch.inference_mode(), torch.cuda.stream(self._stream):
                 chunk = next(job, None)
                 if chunk is None:
                     return CodecChunk(np.zeros(0, np.float32), last=True)
-                self._copy = HostCopy(chunk)
-        return CodecChunk(self._copy.wait(), last=False) if wait or self._copy.ready() else None
+                self._name, self._copy = chunk[0], HostCopy(chunk[1])
+        return CodecChunk(self._copy.wait(), last=False, name=self._name) if wait or self._copy.ready() else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic
@@ -38,7 +38,9 @@ from voxcpm_grpc.request import (
     Finished,
     FinishReason,
     Request,
+    Role,
     Stats,
+    VoicePart,
     content_of,
 )
 from voxcpm_grpc.settings.engine import EngineSettings
@@ -113,7 +115,8 @@ class Engine:
         self._in_flight: InFlight | None = None  # the round whose frames are not read yet
         self._generating: list[Sequence] = []  # the steps of that round, while its second part is not launched
         self.join_from = JOIN_FROM[device.type]
-        self._awaiting_latents: deque[tuple[Sequence, Finished, HostCopy]] = deque()  # ended sequences
+        # Ended sequences, and the arrays of their speech.
+        self._awaiting_speech: deque[tuple[Sequence, Finished, dict[str, HostCopy]]] = deque()
         self._jobs = CodecJobs(device)
         self._results: list[Result] = []
         self._consecutive_faults = 0
@@ -199,19 +202,19 @@ class Engine:
         """True if a request can make no more chunks until its limit rises."""
         return id in self._sequences and self._sequences[id].paused
 
-    def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
-        """Start to encode a waveform. `step` returns its latents as CodecChunks."""
-        self._jobs.add(id, self.runner.codec.encode(waveform, pad_left=pad_left))
+    def encode(self, id: str, waveform: np.ndarray, role: Role) -> None:
+        """Start to encode a waveform. `step` returns the content of the voice as CodecChunks."""
+        self._jobs.add(id, self.runner.codec.encode(waveform, role))
 
-    def decode(self, id: str, latents: np.ndarray) -> None:
-        """Start to decode latents. `step` returns the audio as CodecChunks."""
-        self._jobs.add(id, self.runner.codec.decode(latents))
+    def decode(self, id: str, content: Mapping[str, np.ndarray]) -> None:
+        """Start to decode the content of a voice. `step` returns the audio as CodecChunks."""
+        self._jobs.add(id, (("", chunk) for chunk in self.runner.codec.decode(content)))
 
     @property
     def busy(self) -> bool:
         """True if `step` has work to do now. Paused streams do not count."""
         parts = self._in_flight or self._generating or self._graphs_wait
-        waits = self._awaiting_latents or self._jobs or self._results or self.adapters.pending
+        waits = self._awaiting_speech or self._jobs or self._results or self.adapters.pending
         return bool(parts or waits) or self.scheduler.runnable
 
     def collect(self) -> None:
@@ -245,9 +248,11 @@ class Engine:
             self._results += self._jobs.advance(wait=idle)
         if self._graphs_wait and (idle or monotonic() - self._captured_at >= CAPTURE_SECONDS):
             self._capture_next()
-        while self._awaiting_latents and (idle or self._awaiting_latents[0][2].ready()):
-            sequence, event, copy = self._awaiting_latents.popleft()
-            self._results.append((sequence.id, replace_event(event, latents=copy.wait())))
+        while self._awaiting_speech and (idle or all(copy.ready() for copy in self._awaiting_speech[0][2].values())):
+            sequence, event, copies = self._awaiting_speech.popleft()
+            content = {name: copy.wait() for name, copy in copies.items()}
+            speech = VoicePart(content=content, tracks=self.info.tracks)
+            self._results.append((sequence.id, replace_event(event, speech=speech)))
         results, self._results = self._results, []
         return results
 
@@ -399,8 +404,8 @@ class Engine:
             engine_seconds=monotonic() - sequence.admitted_at,
             ran_on=sequence.delivered >= sequence.prompt.ran_on_steps,
         )
-        if sequence.request.keep_latents:
-            self._awaiting_latents.append((sequence, event, self.runner.generated(sequence)))
+        if sequence.request.keep_speech:
+            self._awaiting_speech.append((sequence, event, self.runner.speech(sequence)))
         else:
             self._results.append((sequence.id, event))
         self._end(sequence)

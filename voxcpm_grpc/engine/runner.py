@@ -25,6 +25,7 @@ from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.staging import Staging
 from voxcpm_grpc.kernels.precompile import precompile
 from voxcpm_grpc.models.base import SpeechModel, StepRows, upload
+from voxcpm_grpc.request import Role
 
 LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
 # Prefills on a CPU have multiples of so many rows and patches, with padding. oneDNN compiles code for each number of
@@ -167,11 +168,11 @@ class Runner:
             self._open(batch.opened, opening)
 
     @torch.inference_mode()
-    def generated(self, sequence: Sequence) -> HostCopy:
-        """The patches that a sequence has delivered, float32 [steps, P, D]."""
-        start = len(sequence.prompt.patches)
-        history = self.slots.state.history[sequence.slot, start : start + sequence.delivered]
-        return HostCopy(history.float().clone())
+    def speech(self, sequence: Sequence) -> dict[str, HostCopy]:
+        """The arrays of the speech that a sequence has delivered."""
+        assert sequence.slot is not None
+        made = self.model.speech(sequence.slot, sequence.prompt, sequence.delivered, self.slots.state)
+        return {name: HostCopy(array) for name, array in made.items()}
 
     def _padded(self, packed: PackedChunks) -> np.ndarray:
         if self._graphs is not None:
@@ -297,8 +298,8 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
         model.prefill(rows, encoded, state, kv, adapted=adapted)
 
     def convert() -> None:
-        for latents in model.codec.encode(np.zeros(2 * info.input_sample_rate, np.float32), pad_left=False):
-            for _ in model.codec.decode(latents.cpu().numpy()):
+        for name, array in model.codec.encode(np.zeros(2 * info.input_sample_rate, np.float32), Role.REFERENCE):
+            for _ in model.codec.decode({name: array.cpu().numpy()}):
                 pass
 
     steps = max(_peak(step, device), _peak(prefill, device))

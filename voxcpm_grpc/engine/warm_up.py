@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Protocol
 
 import numpy as np
 
-from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt, Request, Sampling
+from voxcpm_grpc.request import Conditioning, ModelInfo, Request, Role, Sampling, VoicePart
 
 STEPS = 2
 CODEC_SECONDS = 2.0
@@ -22,8 +23,8 @@ class Warmed(Protocol):
     @property
     def busy(self) -> bool: ...
     def add(self, request: Request, limit: int) -> None: ...
-    def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None: ...
-    def decode(self, id: str, latents: np.ndarray) -> None: ...
+    def encode(self, id: str, waveform: np.ndarray, role: Role) -> None: ...
+    def decode(self, id: str, content: Mapping[str, np.ndarray]) -> None: ...
     def step(self) -> object: ...
 
 
@@ -32,9 +33,9 @@ def warm_up(engine: Warmed, timesteps: Iterable[int], *, streams: int, patches: 
 
     The first of the requests has a voice of `patches` patches.
     """
-    waveform, latents = _codec_inputs(engine.info)
-    engine.encode("warm-up encode", waveform, pad_left=True)
-    engine.decode("warm-up decode", latents)
+    waveform, speech = _codec_inputs(engine.info)
+    engine.encode("warm-up encode", waveform, Role.PROMPT)
+    engine.decode("warm-up decode", speech.content)
     slowest = 0.0
     for count in timesteps:
         for request in _requests(engine.info, streams=streams, timesteps=count, patches=patches):
@@ -46,24 +47,25 @@ def warm_up(engine: Warmed, timesteps: Iterable[int], *, streams: int, patches: 
     return slowest
 
 
-def _codec_inputs(info: ModelInfo) -> tuple[np.ndarray, np.ndarray]:
-    """Silence to encode, float32 [samples], and latents to decode, float32 [patches, P, D]."""
+def _codec_inputs(info: ModelInfo) -> tuple[np.ndarray, VoicePart]:
+    """Silence to encode, float32 [samples], and speech to decode."""
     samples = int(CODEC_SECONDS * info.input_sample_rate)
-    return np.zeros(samples, np.float32), _latents(info, samples // info.samples_per_patch)
+    return np.zeros(samples, np.float32), _voice(info, samples // info.samples_per_patch)
 
 
 def _requests(info: ModelInfo, *, streams: int, timesteps: int, patches: int) -> list[Request]:
     """As many requests as `streams`, of STEPS steps each. The first has a voice of `patches` patches."""
     sampling = Sampling(inference_timesteps=timesteps, min_steps=0, max_steps=STEPS)
-    latents = _latents(info, patches)
-    prompt = Conditioning(prompt=Prompt(text="Zero. ", latents=latents))
-    voices = [Conditioning(reference=latents) if info.can("reference") else prompt] + [Conditioning()] * (streams - 1)
+    part = _voice(info, patches)
+    prompt = Conditioning(prompt=replace(part, text="Zero. "))
+    voices = [Conditioning(reference=part) if info.can("reference") else prompt] + [Conditioning()] * (streams - 1)
     return [
         Request(id=f"warm-up {number}", text="One, two.", sampling=sampling, conditioning=voice)
         for number, voice in enumerate(voices)
     ]
 
 
-def _latents(info: ModelInfo, patches: int) -> np.ndarray:
+def _voice(info: ModelInfo, patches: int) -> VoicePart:
     assert info.latents is not None
-    return np.zeros((patches, info.latents.frames, info.latents.dim), np.float32)
+    latents = np.zeros((patches, info.latents.frames, info.latents.dim), np.float32)
+    return VoicePart(content=dict.fromkeys(info.tracks, latents), tracks=info.tracks)

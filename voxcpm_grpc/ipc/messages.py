@@ -7,7 +7,7 @@ import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code, reason_of
 from voxcpm_grpc.progress import Progress
-from voxcpm_grpc.request import Adapter, CodecChunk, Event, ModelInfo, Request, Stats
+from voxcpm_grpc.request import Adapter, CodecChunk, Event, ModelInfo, Request, Role, Stats
 
 HEARTBEAT_SECONDS = 0.25
 """The interval between two heartbeats of a process."""
@@ -51,19 +51,22 @@ class Cancel(_Message, frozen=True):
 
 
 class Encode(_Message, frozen=True):
-    """Encode a waveform, float32 [samples] at the model's input rate, into latents. For `log_id` see `Request`."""
+    """Encode a waveform, float32 [samples] at the model's input rate, as a part of a voice.
+
+    For `log_id` see `Request`.
+    """
 
     id: str
     waveform: np.ndarray
-    pad_left: bool
+    role: Role
     log_id: str = ""
 
 
 class Decode(_Message, frozen=True):
-    """Decode latents, float32 [patches, P, D], into audio. For `log_id` see `Request`."""
+    """Decode the content of a part of a voice into audio. For `log_id` see `Request`."""
 
     id: str
-    latents: np.ndarray
+    content: dict[str, np.ndarray]
     log_id: str = ""
 
 

@@ -20,7 +20,7 @@ from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.local import LocalEngines
-from voxcpm_grpc.request import AudioChunk, Conditioning, ModelInfo, Priority, Prompt, Request, Sampling
+from voxcpm_grpc.request import AudioChunk, Conditioning, ModelInfo, Priority, Request, Role, Sampling, VoicePart
 from voxcpm_grpc.settings.deprecated import deprecations
 from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.schema import Settings
@@ -183,16 +183,15 @@ class AsyncModel:
         if (prompt is None) != (not transcript):
             raise InvalidRequest("prompt and transcript go together; give both or neither", field="transcript")
         return Conditioning(
-            prompt=None if prompt is None else Prompt(text=transcript, latents=await self._encode(prompt, "prompt")),
-            reference=None if reference is None else await self._encode(reference, "reference"),
+            prompt=None if prompt is None else replace(await self._encode(prompt, Role.PROMPT), text=transcript),
+            reference=None if reference is None else await self._encode(reference, Role.REFERENCE),
         )
 
-    async def _encode(self, recording: Recording, role: str) -> np.ndarray:
-        """float32 [patches, P, D]."""
+    async def _encode(self, recording: Recording, role: Role) -> VoicePart:
         waveform = await asyncio.to_thread(
             _waveform, recording, self.info.input_sample_rate, self._limits_seconds[role]
         )
-        return await self.pool.encode(waveform, pad_left=role == "prompt")
+        return await self.pool.encode(waveform, role)
 
 
 def _check_main_module() -> None:

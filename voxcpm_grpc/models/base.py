@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
-from voxcpm_grpc.request import ModelInfo, Request
+from voxcpm_grpc.request import ModelInfo, Request, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,21 +177,18 @@ class Frame:
 
 
 class Codec(ABC):
-    """Converts waveforms to latents and back, in bounded chunks so that an engine can step between them.
+    """Converts waveforms to the content of voices and back, in bounded chunks so that an engine can step between them.
 
     Chunks are contiguous tensors on the model's device, and no call waits for the device.
     """
 
     @abstractmethod
-    def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[Tensor]:
-        """Chunks of the latents, float32 [patches, P, D], of a mono waveform at the input rate, in order.
-
-        Zeros fill the first patch (`pad_left`, for prompts) or the last patch (for references).
-        """
+    def encode(self, waveform: np.ndarray, role: Role) -> Iterator[tuple[str, Tensor]]:
+        """The content of a voice, of a mono waveform at the input rate: chunks of named arrays, in order."""
 
     @abstractmethod
-    def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
-        """Chunks of the audio, float32 [samples] at the output rate, of latents [patches, P, D], in order."""
+    def decode(self, content: Mapping[str, np.ndarray]) -> Iterator[Tensor]:
+        """Chunks of the audio, float32 [samples] at the output rate, of the content of a voice, in order."""
 
     @abstractmethod
     def capture(self) -> Codec:
@@ -238,6 +235,10 @@ class SpeechModel(ABC):
     @abstractmethod
     def prime(self, slot: int, state: SlotState, patches: int) -> None:
         """Prepare a slot that was just opened to continue the last `patches` patches of its history."""
+
+    @abstractmethod
+    def speech(self, slot: int, prompt: PromptRows, steps: int, state: SlotState) -> Mapping[str, Tensor]:
+        """Copies of the content of a voice that the first `steps` steps of a stream have made, on the device."""
 
     @abstractmethod
     def read_adapter(self, directory: Path) -> AdapterWeights:

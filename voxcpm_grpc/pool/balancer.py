@@ -43,8 +43,8 @@ def work_of(request: Request, info: ModelInfo) -> float:
     steps = max(steps, sampling.min_steps or 0)
     if sampling.max_steps is not None:
         steps = min(steps, sampling.max_steps)
-    latents = (voice.reference, voice.prompt and voice.prompt.latents)
-    return steps + sum(len(array) for array in latents if array is not None) / PREFILLED_PER_STEP
+    prefilled = sum(part.steps for part in (voice.reference, voice.prompt) if part is not None)
+    return steps + prefilled / PREFILLED_PER_STEP
 
 
 def work_of_coding(patches: int) -> float:
@@ -60,8 +60,13 @@ def prefix_of(request: Request) -> int | None:
     reference = request.conditioning.reference
     if reference is None:
         return None
-    ends = np.concatenate([reference[:SAMPLED_PATCHES], reference[-SAMPLED_PATCHES:]])
-    return hash((reference.shape, ends.tobytes()))
+    arrays = {name: np.atleast_1d(array) for name, array in reference.content.items()}
+    return hash(
+        tuple(
+            (name, array.shape, array[:SAMPLED_PATCHES].tobytes(), array[-SAMPLED_PATCHES:].tobytes())
+            for name, array in sorted(arrays.items())
+        )
+    )
 
 
 class Balancer(Generic[T]):

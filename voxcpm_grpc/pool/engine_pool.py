@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
@@ -34,7 +35,7 @@ from voxcpm_grpc.pool.engine_call import WAIT_SECONDS, EngineCall
 from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.pool.waiting_calls import WaitingCalls
 from voxcpm_grpc.pool.warm_up import try_out
-from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, content_of
+from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Role, VoicePart, content_of
 
 logger = logging.getLogger(__name__)
 
@@ -197,26 +198,30 @@ class EnginePool:
             async for _ in pieces:
                 pass
 
-    async def encode(self, waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
-        """Encode a mono waveform, float32 [samples] at the model's input rate, into latents float32 [patches, P, D].
+    async def encode(self, waveform: np.ndarray, role: Role) -> VoicePart:
+        """Encode a mono waveform, float32 [samples] at the model's input rate, as a part of a voice without its text.
 
-        Zeros fill the first patch if `pad_left` is true, as prompts need, and otherwise the last one, as references do.
+        Raises InvalidRequest if it is empty.
         """
         work = work_of_coding(len(waveform) // self.info.samples_per_patch)
         call: EngineCall[CodecChunk] = EngineCall(
-            "encode", lambda call: Encode(call.id, waveform, pad_left, call.log_id), work=work, whole=True
+            "encode", lambda call: Encode(call.id, waveform, role, call.log_id), work=work, whole=True
         )
         self._start(call)
+        arrays: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         async with contextlib.aclosing(call) as pieces:
-            arrays = [piece.array async for piece in pieces if piece.array.size]
-        shape = self.info.latents
-        assert shape is not None
-        return np.concatenate(arrays) if arrays else np.zeros((0, shape.frames, shape.dim), np.float32)
+            async for piece in pieces:
+                if not piece.last:
+                    arrays[piece.name].append(piece.array)
+        content = {name: np.concatenate(chunks) for name, chunks in arrays.items()}
+        return VoicePart(content=content, tracks=tuple(name for name in self.info.tracks if name in content))
 
-    async def decode(self, latents: np.ndarray) -> AsyncGenerator[np.ndarray]:
-        """Decode latents [patches, P, D], and yield pieces of audio, float32 [samples] at the output rate."""
+    async def decode(self, part: VoicePart) -> AsyncGenerator[np.ndarray]:
+        """Decode a part of a voice, and yield pieces of audio, float32 [samples] at the output rate."""
         call: EngineCall[CodecChunk] = EngineCall(
-            "decode", lambda call: Decode(call.id, latents, call.log_id), work=work_of_coding(len(latents))
+            "decode",
+            lambda call: Decode(call.id, dict(part.content), call.log_id),
+            work=work_of_coding(part.steps),
         )
         self._start(call)
         async with contextlib.aclosing(call) as pieces:

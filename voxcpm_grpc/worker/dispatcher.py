@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from time import monotonic
@@ -43,7 +43,18 @@ from voxcpm_grpc.ipc.messages import (
 )
 from voxcpm_grpc.ipc.sockets import OWNER
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request, Stats
+from voxcpm_grpc.request import (
+    Adapter,
+    Admitted,
+    AudioChunk,
+    CodecChunk,
+    Event,
+    Finished,
+    ModelInfo,
+    Request,
+    Role,
+    Stats,
+)
 from voxcpm_grpc.worker.heartbeat import StepTimer
 
 logger = logging.getLogger(__name__)
@@ -72,8 +83,8 @@ class EngineLike(Protocol):
     def allow(self, id: str, limit: int) -> None: ...
     def paused(self, id: str) -> bool: ...
     def cancel(self, id: str) -> None: ...
-    def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None: ...
-    def decode(self, id: str, latents: np.ndarray) -> None: ...
+    def encode(self, id: str, waveform: np.ndarray, role: Role) -> None: ...
+    def decode(self, id: str, content: Mapping[str, np.ndarray]) -> None: ...
     def collect(self) -> None: ...
     def stats(self) -> Stats: ...
     def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]: ...
@@ -214,11 +225,11 @@ class Dispatcher:
             case Cancel(id):
                 self._tasks.pop(id, None)
                 engine.cancel(id)
-            case Encode(id, waveform, pad_left, log_id):
-                engine.encode(id, waveform, pad_left=pad_left)
+            case Encode(id, waveform, role, log_id):
+                engine.encode(id, waveform, role)
                 self._tasks[id] = _Task(front, log_id)
-            case Decode(id, latents, log_id):
-                engine.decode(id, latents)
+            case Decode(id, content, log_id):
+                engine.decode(id, content)
                 self._tasks[id] = _Task(front, log_id)
             case AskStats(number):
                 self._stats_asked.append((front, number))

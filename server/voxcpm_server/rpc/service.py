@@ -41,12 +41,12 @@ from voxcpm_server.voices.uploads import UploadBudget, nothing_after_commit, rea
 from voxcpm_server.wire import replies, requests, voice_requests
 from voxcpm_server.wire.fields import inside
 from voxcpm_server.wire.inputs import (
-    AudioRole,
     GenerateConfig,
     GenerateInput,
     Idle,
     Preview,
     PreviewMode,
+    Role,
     TurnChange,
     UploadConfig,
     UploadInput,
@@ -143,13 +143,13 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         async with self._received(self._upload_inputs(stream, call), call) as (config, recordings):
             builder = self._models.find(call.model).builder
             (role,) = config.roles
-            upload = config.prompt if role is AudioRole.PROMPT else config.reference
+            upload = config.prompt if role is Role.PROMPT else config.reference
             assert upload is not None and not isinstance(upload, str)
             decoded = await builder.decode(recordings[role], upload, role, call.caller)
-            latents = await builder.encode(decoded, role)
+            part = await builder.encode(decoded, role)
         warnings = recording_warnings(decoded, role)
         fingerprint = self._models.find(call.model).info.fingerprint
-        return replies.latents(latents, fingerprint, decoded.seconds, warnings)
+        return replies.latents(part, fingerprint, decoded.seconds, warnings)
 
     @rpc(stream=False)
     async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
@@ -254,7 +254,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     @asynccontextmanager
     async def _received(
         self, messages: AsyncIterator[UploadInput], call: Call
-    ) -> AsyncIterator[tuple[UploadConfig, dict[AudioRole, bytes]]]:
+    ) -> AsyncIterator[tuple[UploadConfig, dict[Role, bytes]]]:
         """Receive a whole upload. The recordings exist, and count against the budget, until the end of the block.
 
         Messages after the commit are refused, unless auditions may follow: those are not read yet.
@@ -399,9 +399,9 @@ async def _with_loras(
 
 
 async def _send_reconstruction(model: Model, stored: StoredVoice, chunks: ChunkWriter) -> None:
-    for latents in (stored.prompt, stored.reference):
-        if latents is not None:
-            async with aclosing(model.pool.decode(latents)) as pieces:
+    for part in (stored.prompt, stored.reference):
+        if part is not None:
+            async with aclosing(model.pool.decode(part)) as pieces:
                 async for piece in pieces:
                     await chunks.audio(piece)
             await chunks.flush(None)

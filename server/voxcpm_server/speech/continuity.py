@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
-import numpy as np
-
-from voxcpm_grpc.request import Abilities, Adapter, Conditioning, Finished, FinishReason, Prompt, content_of
+from voxcpm_grpc.abilities import Abilities
+from voxcpm_grpc.request import Adapter, Conditioning, Finished, FinishReason, VoicePart, content_of, joined
 from voxcpm_server.wire.outputs import Segment
 
 
@@ -15,11 +15,11 @@ class Context:
 
     A stream has one voice. If neither a prompt nor a reference gives it, the model chooses it for the first segment,
     and that speech becomes the prompt of all later segments. If its text does not match, because a cap or an interrupt
-    cut it off, or if it is longer than `max_patches`, it becomes the reference instead, which keeps the timbre.
+    cut it off, or if it is longer than `max_steps`, it becomes the reference instead, which keeps the timbre.
 
     Under CARRY the prompt of a segment is the prompt of the voice and whole segments before it, also of earlier turns,
-    with at most `max_patches` of them; their texts are joined as the caller wrote them. Segments that a cap cut off or
-    that are longer than `max_patches` alone are not carried. The reference stays. Segments with a prompt have no style
+    with at most `max_steps` of them; their texts are joined as the caller wrote them. Segments that a cap cut off or
+    that are longer than `max_steps` alone are not carried. The reference stays. Segments with a prompt have no style
     if the model cannot combine them: in a continuation VoxCPM would read it aloud. A turn with another
     style therefore continues no speech before it, and the model chooses its voice anew unless the caller gave one.
     The same holds for a turn with another LoRA adapter, or with none after one.
@@ -32,7 +32,7 @@ class Context:
 
     wants_timbre: True if speech that was cut off can become the voice
     has_voice: True if the voice is known; if not, the next speech decides it
-    needs_latents: True if later segments depend on the latents of the next one
+    needs_speech: True if later segments depend on the speech of the next one
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class Context:
         *,
         style: str,
         carry: bool,
-        max_patches: int,
+        max_steps: int,
         abilities: Abilities,
         adapter: Adapter | None = None,
     ) -> None:
         self._carry = carry
         self._set_voice(voice, is_own=False)
         self._style, self._adapter = style, content_of(adapter)
-        self._max_patches = max_patches
+        self._max_steps = max_steps
         self._references = not abilities.reference
         self._style_with_prompt = not abilities.style_with_prompt
-        self._carried: deque[Prompt] = deque()
+        self._carried: deque[VoicePart] = deque()
 
     @property
     def wants_timbre(self) -> bool:
@@ -76,10 +76,10 @@ class Context:
         text = "".join(prompt.text for prompt in self._carried)
         if stored is None or not self._voice_is_own:  # stored prompts end with a space where their language has them
             text = text.lstrip()
-        latents = [prompt.latents for prompt in self._carried]
+        parts = [*self._carried]
         if stored is not None:
-            text, latents = stored.text + text, [stored.latents, *latents]
-        prompt = Prompt(text=text, latents=np.concatenate(latents))
+            text, parts = stored.text + text, [stored, *parts]
+        prompt = joined(parts, text)
         return _spaced(segment), Conditioning(prompt=prompt, reference=self._voice.reference)
 
     def begins_anew(self, segment: Segment) -> bool:
@@ -89,53 +89,53 @@ class Context:
 
     def remember(self, segment: Segment, finished: Finished) -> None:
         """Record a segment that has finished."""
-        latents = finished.latents
-        if latents is None or not len(latents):
+        speech = finished.speech
+        if speech is None or not speech.steps:
             return
         complete = finished.reason is FinishReason.STOP
-        whole = complete and len(latents) <= self._max_patches
+        whole = complete and speech.steps <= self._max_steps
         if not self.has_voice:
             if whole or (complete and not self._references):
-                self._set_voice(Conditioning(prompt=Prompt(text=segment.text, latents=latents)), is_own=True)
+                self._set_voice(Conditioning(prompt=replace(speech, text=segment.text)), is_own=True)
             else:
-                self.remember_timbre(latents)
+                self.remember_timbre(speech)
             return
         if not self._carry or not whole:
             return
-        self._carried.append(Prompt(text=_spaced(segment), latents=latents))
-        while sum(len(prompt.latents) for prompt in self._carried) > self._max_patches:
+        self._carried.append(replace(speech, text=_spaced(segment)))
+        while sum(part.steps for part in self._carried) > self._max_steps:
             self._carried.popleft()
 
-    def remember_timbre(self, latents: np.ndarray) -> None:
-        """Record speech that was cut off, float32 [patches, P, D], as the voice if the voice is not known yet."""
+    def remember_timbre(self, speech: VoicePart) -> None:
+        """Record speech that was cut off as the voice if the voice is not known yet."""
         if self.wants_timbre:
-            self._set_voice(Conditioning(reference=latents[: self._max_patches]), is_own=True)
+            self._set_voice(Conditioning(reference=speech.first(self._max_steps)), is_own=True)
 
     def shorten(self, excess: int) -> bool:
         """Leave out speech for which the engine has no room; False if there is none left.
 
-        `excess` is the number of positions that are missing. A patch takes one, and the text of a segment takes more.
+        `excess` is the number of positions that are missing. A step takes one, and the text of a segment takes more.
         """
         if self._carried:
             freed = 0
             while self._carried and 2 * freed < excess:  # half, because the texts may free the rest
-                freed += len(self._carried.popleft().latents)
+                freed += self._carried.popleft().steps
             return True
         if not (self.has_voice and self._voice_is_own):
             return False
         if (prompt := self._voice.prompt) is not None:
-            self._set_voice(Conditioning(reference=prompt.latents if self._references else None), is_own=True)
+            self._set_voice(Conditioning(reference=replace(prompt, text="") if self._references else None), is_own=True)
             return True
         assert self._voice.reference is not None
-        kept = self._voice.reference[: max(0, len(self._voice.reference) - excess)]
-        self._set_voice(Conditioning(reference=kept if len(kept) else None), is_own=True)
+        kept = self._voice.reference.first(max(0, self._voice.reference.steps - excess))
+        self._set_voice(Conditioning(reference=kept if kept.steps else None), is_own=True)
         return True
 
     def _set_voice(self, voice: Conditioning, *, is_own: bool) -> None:
         self._voice = voice
         self._voice_is_own = is_own  # the voice is speech of this stream
         self.has_voice = voice.prompt is not None or voice.reference is not None
-        self.needs_latents = self._carry or not self.has_voice
+        self.needs_speech = self._carry or not self.has_voice
 
     def reset(self) -> None:
         """Forget all speech but the voice."""

@@ -20,7 +20,7 @@ from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Una
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, Priority
+from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, Priority, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.character_quota import CharacterQuota
@@ -82,7 +82,7 @@ class Session:
         voice_name: str,
         *,
         pool: EnginePool,
-        encode: Callable[[np.ndarray], Awaitable[np.ndarray]],
+        encode: Callable[[np.ndarray], Awaitable[VoicePart]],
         limits: LimitSettings,
         request_id: str,
         remaining: Callable[[], float | None],

@@ -17,7 +17,7 @@ from voxcpm_grpc.errors import Exhausted, Reason, TooLong
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import MAX_SEED, Admitted, AudioChunk, Conditioning, Event, Finished, Request
+from voxcpm_grpc.request import MAX_SEED, Admitted, AudioChunk, Conditioning, Event, Finished, Request, VoicePart
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.continuity import Context
 from voxcpm_server.speech.idle_timeout import IdleTimeout
@@ -41,7 +41,7 @@ class Speaker:
     one is generated.
 
     voice: conditioning of the stream
-    encode: encodes audio of the model, float32 [n] at its output rate, to latents [patches, P, D]
+    encode: encodes audio of the model, float32 [n] at its output rate, as a reference
     remaining: seconds until the caller's deadline; None without one
     window: the limit on the audio that was made and not sent
     playback: the playback of the audio that was sent
@@ -59,7 +59,7 @@ class Speaker:
         voice: Conditioning,
         *,
         pool: EnginePool,
-        encode: Callable[[np.ndarray], Awaitable[np.ndarray]],
+        encode: Callable[[np.ndarray], Awaitable[VoicePart]],
         remaining: Callable[[], float | None],
         window: Window,
         playback: Playback,
@@ -95,7 +95,7 @@ class Speaker:
             voice,
             style=config.turn.style,
             carry=config.continuity is Continuity.CARRY,
-            max_patches=int(max_carry_seconds * info.input_sample_rate / info.samples_per_patch),
+            max_steps=int(max_carry_seconds * info.input_sample_rate / info.samples_per_patch),
             abilities=info.abilities,
             adapter=config.turn.adapter,
         )
@@ -213,7 +213,7 @@ class Speaker:
             self._on_segment(timing)
 
     def _may_go_ahead(self, following: Segment) -> bool:
-        if self._context.needs_latents or self._context.begins_anew(following):
+        if self._context.needs_speech or self._context.begins_anew(following):
             return False
         return self._window.next_limit > 0 and not (self._quota and self._quota.wait())
 
@@ -273,7 +273,7 @@ class Speaker:
             conditioning=replace(conditioning, adapter=segment.turn_config.adapter),
             turn=segment.turn,
             segment=segment.index,
-            keep_latents=self._context.needs_latents,
+            keep_speech=self._context.needs_speech,
             continues=self._begun,
             lead_seconds=self._lead_seconds,
             priority=self._config.priority,

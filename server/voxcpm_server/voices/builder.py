@@ -19,14 +19,13 @@ from voxcpm_grpc.errors import (
     VoxCPMError,
 )
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt, Request
+from voxcpm_grpc.request import Conditioning, ModelInfo, Request, Role, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.auth.principal import OPERATOR, Caller
 from voxcpm_server.voices.catalog import VoiceCatalog, VoiceRef
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice, voice_id
 from voxcpm_server.wire.inputs import (
-    AudioRole,
     InlinePrompt,
     RawLatents,
     Recording,
@@ -39,8 +38,8 @@ from voxcpm_server.wire.inputs import (
 from voxcpm_server.wire.outputs import RequestWarning, WarningKind
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
-KINDS = {AudioRole.PROMPT: VoiceKind.PROMPT, AudioRole.REFERENCE: VoiceKind.REFERENCE}
-USEFUL_SECONDS = {AudioRole.PROMPT: 1.0, AudioRole.REFERENCE: 2.0}  # less says little about a voice
+KINDS = {Role.PROMPT: VoiceKind.PROMPT, Role.REFERENCE: VoiceKind.REFERENCE}
+USEFUL_SECONDS = {Role.PROMPT: 1.0, Role.REFERENCE: 2.0}  # less says little about a voice
 WARNING_KINDS = {
     FlawKind.SHORT: WarningKind.SHORT_RECORDING,
     FlawKind.CLIPPED: WarningKind.CLIPPED_RECORDING,
@@ -111,12 +110,12 @@ class VoiceBuilder:
         match choice.prompt:
             case str(id):
                 stored = await self._load(id, VoiceKind.PROMPT, "config.conditioning.prompt_id", caller)
-                prompt = _prompt(stored)
+                prompt = stored.prompt
                 names.append(stored.voice.id)
                 loras |= self._loras(stored)
             case InlinePrompt(source=source, transcript=transcript):
-                latents = await self._inline(source, AudioRole.PROMPT, caller, warnings)
-                prompt = Prompt(text=transcript, latents=latents)
+                encoded = await self._inline(source, Role.PROMPT, caller, warnings)
+                prompt = replace(encoded, text=transcript)
                 await self._check_length(Conditioning(prompt=prompt), source.name)
                 names.append(INLINE)
         match choice.reference:
@@ -126,7 +125,7 @@ class VoiceBuilder:
                 names.append(stored.voice.id)
                 loras |= self._loras(stored)
             case Recording() | RawLatents() as source:
-                reference = await self._inline(source, AudioRole.REFERENCE, caller, warnings)
+                reference = await self._inline(source, Role.REFERENCE, caller, warnings)
                 names.append(INLINE)
         conditioning = Conditioning(prompt=prompt, reference=reference)
         if not names:
@@ -135,7 +134,7 @@ class VoiceBuilder:
 
     def chosen(self, stored: StoredVoice) -> ChosenVoice:
         """The choice of a stored voice, with all that it has."""
-        conditioning = Conditioning(prompt=_prompt(stored), reference=stored.reference)
+        conditioning = Conditioning(prompt=stored.prompt, reference=stored.reference)
         return ChosenVoice(conditioning, self._catalog.name_of(stored.voice), loras=self._loras(stored))
 
     def _loras(self, stored: StoredVoice) -> dict[str, str]:
@@ -199,9 +198,9 @@ class VoiceBuilder:
         return stored
 
     async def _inline(
-        self, source: Recording | RawLatents, role: AudioRole, caller: Caller, warnings: list[RequestWarning]
-    ) -> np.ndarray:
-        """The latents of a recording inside a request; adds to `warnings`."""
+        self, source: Recording | RawLatents, role: Role, caller: Caller, warnings: list[RequestWarning]
+    ) -> VoicePart:
+        """A recording inside a request, without its text; adds to `warnings`."""
         if isinstance(source, RawLatents):
             return parse_latents(source, self._pool.info, self._max_seconds(role))
         try:
@@ -212,31 +211,31 @@ class VoiceBuilder:
         warnings += recording_warnings(decoded, role)
         return await self.encode(decoded, role)
 
-    async def decode(self, data: bytes, upload: Upload, role: AudioRole, caller: Caller) -> Decoded:
+    async def decode(self, data: bytes, upload: Upload, role: Role, caller: Caller) -> Decoded:
         """The audio of a caller's recording at the model's input rate. Raises BadAudio and Unavailable."""
         return await self._decode(data, upload, role, caller, self._limits.max_upload_bytes)
 
-    async def encode(self, decoded: Decoded, role: AudioRole) -> np.ndarray:
-        """The latents, float32 [patches, P, D]. A prompt is padded at its beginning, a reference at its end."""
-        return await self._pool.encode(decoded.waveform, pad_left=role is AudioRole.PROMPT)
+    async def encode(self, decoded: Decoded, role: Role) -> VoicePart:
+        """The recording as a part of a voice, without its text."""
+        return await self._pool.encode(decoded.waveform, role)
 
-    async def encode_speech(self, samples: np.ndarray) -> np.ndarray:
-        """The latents, as a reference, of audio that the model made, float32 [n] at its output rate."""
+    async def encode_speech(self, samples: np.ndarray) -> VoicePart:
+        """Audio that the model made, float32 [n] at its output rate, as a reference."""
         info = self._pool.info
         waveform = await self._threads.run(resample, samples, info.output_sample_rate, info.input_sample_rate)
-        return await self._pool.encode(waveform, pad_left=False)
+        return await self._pool.encode(waveform, Role.REFERENCE)
 
-    async def create(self, config: UploadConfig, recordings: Mapping[AudioRole, bytes], caller: Caller) -> Created:
+    async def create(self, config: UploadConfig, recordings: Mapping[Role, bytes], caller: Caller) -> Created:
         """Build the voice and store it durably for a caller.
 
         A voice of the same content that is stored already gets the options that the config sets, and is returned.
         """
         self._catalog.check_name(config.options.display_name, DISPLAY_NAME)
-        members: dict[AudioRole, StoredVoice] = {}
+        members: dict[Role, StoredVoice] = {}
         using: list[str] = []
         decoded: Decoded | None = None
         warnings: tuple[RequestWarning, ...] = ()
-        for role, source in ((AudioRole.PROMPT, config.prompt), (AudioRole.REFERENCE, config.reference)):
+        for role, source in ((Role.PROMPT, config.prompt), (Role.REFERENCE, config.reference)):
             match source:
                 case str(id):
                     members[role] = await self._load(id, KINDS[role], f"config.{role.value}_id", caller)
@@ -244,16 +243,16 @@ class VoiceBuilder:
                 case Upload() as upload:
                     decoded = await self.decode(recordings[role], upload, role, caller)
                     members[role] = await self._member(decoded, role, upload.transcript, config.options, caller)
-                    warnings += recording_warnings(decoded, AudioRole.REFERENCE if config.shared else role)
+                    warnings += recording_warnings(decoded, Role.REFERENCE if config.shared else role)
         if config.shared:
             assert decoded is not None
-            members[AudioRole.REFERENCE] = await self._member(decoded, AudioRole.REFERENCE, "", config.options, caller)
+            members[Role.REFERENCE] = await self._member(decoded, Role.REFERENCE, "", config.options, caller)
         wanted = [stored for stored in members.values() if stored.voice.id not in using]
         if len(members) > 1:
-            wanted.append(self._hifi(members[AudioRole.PROMPT], members[AudioRole.REFERENCE], config.options, caller))
-        prompt, reference = (members.get(role) for role in AudioRole)
+            wanted.append(self._hifi(members[Role.PROMPT], members[Role.REFERENCE], config.options, caller))
+        prompt, reference = (members.get(role) for role in Role)
         await self._check_length(
-            Conditioning(prompt=prompt and _prompt(prompt), reference=reference and reference.reference), "audio"
+            Conditioning(prompt=prompt and prompt.prompt, reference=reference and reference.reference), "audio"
         )
         try:
             added = await self._catalog.add(*wanted, using=using, owner=caller.key, options=config.options)
@@ -281,28 +280,28 @@ class VoiceBuilder:
         built = []
         for role, member in KINDS.items():
             if kind in (member, VoiceKind.HIFI):
-                text = transcript if role is AudioRole.PROMPT else ""
+                text = transcript if role is Role.PROMPT else ""
                 id = await self._member_id(decoded, role, text, OPERATOR)
-                latents = await self.encode(decoded, role)
-                built.append(self._described(id, decoded, latents, role, text, options, OPERATOR))
+                part = await self.encode(decoded, role)
+                built.append(self._described(id, decoded, part, role, text, options, OPERATOR))
         if kind is VoiceKind.HIFI:
             built.append(self._hifi(built[0], built[1], options, OPERATOR))
         return built
 
     async def _member(
-        self, decoded: Decoded, role: AudioRole, transcript: str, options: VoiceOptions, caller: Caller
+        self, decoded: Decoded, role: Role, transcript: str, options: VoiceOptions, caller: Caller
     ) -> StoredVoice:
-        """A prompt or reference, with its latents from the catalog if it is stored already."""
+        """A prompt or reference, with its content from the catalog if it is stored already."""
         id = await self._member_id(decoded, role, transcript, caller)
         try:
             stored = await self._catalog.load(VoiceRef(id), caller)
-            latents = stored.prompt if role is AudioRole.PROMPT else stored.reference
-            assert latents is not None
+            part = stored.prompt if role is Role.PROMPT else stored.reference
+            assert part is not None
         except (NotFound, Damaged):
-            latents = await self.encode(decoded, role)
-        return self._described(id, decoded, latents, role, transcript, options, caller)
+            part = await self.encode(decoded, role)
+        return self._described(id, decoded, part, role, transcript, options, caller)
 
-    async def _member_id(self, decoded: Decoded, role: AudioRole, transcript: str, caller: Caller) -> str:
+    async def _member_id(self, decoded: Decoded, role: Role, transcript: str, caller: Caller) -> str:
         content = self._pool.info.fingerprint, transcript, decoded.waveform.data
         return await self._threads.run(partial(voice_id, principal=caller.principal), KINDS[role], *content)
 
@@ -310,13 +309,13 @@ class VoiceBuilder:
         self,
         id: str,
         decoded: Decoded,
-        latents: np.ndarray,
-        role: AudioRole,
+        part: VoicePart,
+        role: Role,
         transcript: str,
         options: VoiceOptions,
         caller: Caller,
     ) -> StoredVoice:
-        prompt = role is AudioRole.PROMPT
+        prompt = role is Role.PROMPT
         voice = Voice(
             id=id,
             kind=KINDS[role],
@@ -330,7 +329,8 @@ class VoiceBuilder:
             principal=caller.principal,
             lora=options.lora or "",
         )
-        return StoredVoice(voice=voice, prompt=latents if prompt else None, reference=None if prompt else latents)
+        part = replace(part, text=transcript)
+        return StoredVoice(voice=voice, prompt=part if prompt else None, reference=None if prompt else part)
 
     def _hifi(self, prompt: StoredVoice, reference: StoredVoice, options: VoiceOptions, caller: Caller) -> StoredVoice:
         fingerprint = self._pool.info.fingerprint
@@ -352,7 +352,7 @@ class VoiceBuilder:
         return StoredVoice(voice=voice, prompt=prompt.prompt, reference=reference.reference)
 
     async def _decode(
-        self, data: bytes, source: Upload | Recording, role: AudioRole, caller: Caller, max_bytes: int
+        self, data: bytes, source: Upload | Recording, role: Role, caller: Caller, max_bytes: int
     ) -> Decoded:
         return await self._decoder.decode(
             data,
@@ -364,20 +364,23 @@ class VoiceBuilder:
             caller=caller.key,
         )
 
-    def _max_seconds(self, role: AudioRole) -> float:
+    def _max_seconds(self, role: Role) -> float:
         limits = self._limits
-        return limits.max_prompt_seconds if role is AudioRole.PROMPT else limits.max_reference_seconds
+        return limits.max_prompt_seconds if role is Role.PROMPT else limits.max_reference_seconds
 
 
-def recording_warnings(decoded: Decoded, role: AudioRole) -> tuple[RequestWarning, ...]:
+def recording_warnings(decoded: Decoded, role: Role) -> tuple[RequestWarning, ...]:
     """Doubts about a recording for a role."""
     short = short_flaw(decoded.seconds, USEFUL_SECONDS[role])
     found = (*([short] if short else []), *decoded.flaws)
     return tuple(RequestWarning(WARNING_KINDS[flaw.kind], f"the {role.value} {flaw.text}") for flaw in found)
 
 
-def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> np.ndarray:
-    """The latents, float32 [patches, P, D]. Raises InvalidRequest, and FailedPrecondition for another model's."""
+def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> VoicePart:
+    """Latents as a part of a voice, without its text.
+
+    Raises InvalidRequest, and FailedPrecondition for those of another model.
+    """
     shape = info.latents
     assert shape is not None  # the reader refuses latents otherwise
     patch = shape.frames * shape.dim
@@ -415,8 +418,4 @@ def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> np.nd
             f"the latents have a value of size {largest:g} and the limit is {MAX_LATENT:g}; encode the recording again",
             field=raw.name,
         )
-    return latents.astype(np.float32, copy=False)
-
-
-def _prompt(stored: StoredVoice) -> Prompt | None:
-    return None if stored.prompt is None else Prompt(text=stored.voice.transcript, latents=stored.prompt)
+    return VoicePart(content=dict.fromkeys(info.tracks, latents.astype(np.float32, copy=False)), tracks=info.tracks)

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 from voxcpm_grpc.errors import Exhausted, InvalidRequest, Reason, VoxCPMError
+from voxcpm_grpc.request import Role
 from voxcpm_server.voices.store.io_threads import IoThreads
-from voxcpm_server.wire.inputs import AudioPart, AudioRole, Audition, Commit, Digest, UploadConfig, UploadInput
+from voxcpm_server.wire.inputs import AudioPart, Audition, Commit, Digest, UploadConfig, UploadInput
 
 BUDGET_RETRY_SECONDS = 2.0
 END_SECONDS = 0.25  # clients end their side of the stream right after the commit, if they do
@@ -160,13 +161,13 @@ async def read_config(messages: AsyncIterator[UploadInput], idle_seconds: float)
 
 async def receive(
     messages: AsyncIterator[UploadInput],
-    roles: Sequence[AudioRole],
+    roles: Sequence[Role],
     *,
     max_bytes: int,
     idle_seconds: float,
     take: Take,
     threads: IoThreads,
-) -> dict[AudioRole, bytes]:
+) -> dict[Role, bytes]:
     """Receive the recordings of these roles and check them against their digests.
 
     Calls `take` for the bytes of each part before it keeps them. Raises InvalidRequest, and the errors of `take`.
@@ -205,7 +206,7 @@ def _check_part(size: int, offset: int, expected: int, max_bytes: int) -> None:
         )
 
 
-def _role(role: AudioRole | None, roles: Sequence[AudioRole], field: str) -> AudioRole:
+def _role(role: Role | None, roles: Sequence[Role], field: str) -> Role:
     if role is None and len(roles) == 1:
         return roles[0]
     if role is None or role not in roles:
@@ -214,8 +215,8 @@ def _role(role: AudioRole | None, roles: Sequence[AudioRole], field: str) -> Aud
     return role
 
 
-def _by_role(digests: Sequence[Digest], roles: Sequence[AudioRole]) -> dict[AudioRole, Digest]:
-    found: dict[AudioRole, Digest] = {}
+def _by_role(digests: Sequence[Digest], roles: Sequence[Role]) -> dict[Role, Digest]:
+    found: dict[Role, Digest] = {}
     for digest in digests:
         role = _role(digest.role, roles, "commit.digests.role")
         if role in found:

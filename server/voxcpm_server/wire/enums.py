@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from voxcpm_grpc.audio import Encoding
-from voxcpm_grpc.request import FinishReason, Priority
+from voxcpm_grpc.request import FinishReason, Priority, Role
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.wire.inputs import AudioRole, Continuity, FirstSegment, PreviewMode, SegmentationMode
+from voxcpm_server.wire.inputs import Continuity, FirstSegment, PreviewMode, SegmentationMode
 from voxcpm_server.wire.outputs import CutReason, EndReason, WarningKind
 from voxcpm_server.wire.voice import VoiceKind
 
@@ -42,8 +42,8 @@ PRIORITIES = {
 }
 ROLES = {
     pb.AUDIO_ROLE_UNSPECIFIED: None,
-    pb.AUDIO_ROLE_PROMPT: AudioRole.PROMPT,
-    pb.AUDIO_ROLE_REFERENCE: AudioRole.REFERENCE,
+    pb.AUDIO_ROLE_PROMPT: Role.PROMPT,
+    pb.AUDIO_ROLE_REFERENCE: Role.REFERENCE,
 }
 KINDS = {
     pb.VOICE_KIND_UNSPECIFIED: None,

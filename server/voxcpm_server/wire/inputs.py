@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from voxcpm_grpc.audio import NO_CLEANING, NO_EFFECTS, AudioFormat, Cleaning, Effects
-from voxcpm_grpc.request import Adapter, Priority, Sampling
+from voxcpm_grpc.request import Adapter, Priority, Role, Sampling
 from voxcpm_server.wire.voice import Voice
 
 
@@ -203,13 +203,6 @@ GenerateInput = GenerateConfig | TurnChange | Text | Flush | Pause | Interrupt |
 MAX_NAME = 200  # characters of a display name
 
 
-class AudioRole(Enum):
-    """The use of a recording in a voice."""
-
-    PROMPT = "prompt"
-    REFERENCE = "reference"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceChange:
     """New properties of a stored voice; None keeps the old one. What is empty removes the name, labels or adapter.
@@ -320,9 +313,9 @@ class UploadConfig:
     preview: Preview | None = None
 
     @property
-    def roles(self) -> tuple[AudioRole, ...]:
+    def roles(self) -> tuple[Role, ...]:
         """The roles of the recordings that follow on the stream."""
-        sources = {AudioRole.PROMPT: self.prompt, AudioRole.REFERENCE: self.reference}
+        sources = {Role.PROMPT: self.prompt, Role.REFERENCE: self.reference}
         return tuple(role for role, source in sources.items() if isinstance(source, Upload))
 
 
@@ -332,7 +325,7 @@ class AudioPart:
 
     data: bytes
     offset: int
-    role: AudioRole | None
+    role: Role | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +334,7 @@ class Digest:
 
     total_bytes: int
     sha256: bytes
-    role: AudioRole | None
+    role: Role | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from voxcpm_grpc import __version__
+from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.audio import SAMPLE_RATES, AudioFormat
-from voxcpm_grpc.request import FinishReason, LatentShape, ModelInfo, Sampling
+from voxcpm_grpc.request import FinishReason, ModelInfo, Sampling, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire.enums import CUT_VALUES, ENCODING_VALUES, KIND_VALUES, REASON_VALUES, WARNING_VALUES
@@ -102,9 +103,10 @@ def voice_page(
 
 
 def latents(
-    array: np.ndarray, fingerprint: str, seconds: float, warnings: Iterable[RequestWarning]
+    part: VoicePart, fingerprint: str, seconds: float, warnings: Iterable[RequestWarning]
 ) -> pb.EncodeLatentsResponse:
-    """`array` is float32 [patches, P, D], `seconds` the length of the recording."""
+    """`part` has latents alone, `seconds` is the length of the recording."""
+    (array,) = part.content.values()
     flat = pb.Latents(
         data=np.ascontiguousarray(array, "<f4").tobytes(), feat_dim=array.shape[-1], model_fingerprint=fingerprint
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.request import Role
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs
 from voxcpm_server.wire.enums import PREVIEWS, ROLES
 from voxcpm_server.wire.fields import inside, read_enum, read_tag
-from voxcpm_server.wire.inputs import AudioRole, PreviewMode
+from voxcpm_server.wire.inputs import PreviewMode
 from voxcpm_server.wire.requests import RequestReader, empty_message
 from voxcpm_server.wire.voice_requests import options
 
@@ -35,9 +36,9 @@ class UploadReader:
                 part = message.audio
                 return inputs.AudioPart(part.data, part.offset_bytes, read_enum(ROLES, part.role, "audio.role"))
             case "commit":
-                if len(message.commit.digests) > len(AudioRole):
+                if len(message.commit.digests) > len(Role):
                     raise InvalidRequest(
-                        f"the commit has {len(message.commit.digests)} digests and the limit is {len(AudioRole)}; "
+                        f"the commit has {len(message.commit.digests)} digests and the limit is {len(Role)}; "
                         "send one for each recording",
                         field="commit.digests",
                     )
@@ -56,7 +57,7 @@ class UploadReader:
     def _config(self, config: Any) -> inputs.UploadConfig:
         if isinstance(config, pb.EncodeLatentsConfig):
             upload = self._recordings.upload(config, "source")
-            prompt = read_enum(ROLES, config.role, "role") is AudioRole.PROMPT
+            prompt = read_enum(ROLES, config.role, "role") is Role.PROMPT
             if config.role == pb.AUDIO_ROLE_UNSPECIFIED:
                 raise InvalidRequest(
                     "role is not set; set it, because the two roles pad a recording differently", field="role"

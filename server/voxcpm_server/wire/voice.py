@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from voxcpm_grpc.request import AbilityName
+from voxcpm_grpc.abilities import AbilityName
 
 
 class VoiceKind(Enum):

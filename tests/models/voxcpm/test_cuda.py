@@ -8,9 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.prompts import prompt_rows
+from support.voice_parts import voice_part
 
 from voxcpm_grpc.models.base import StepRows
-from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+from voxcpm_grpc.request import Conditioning, Request, Role, Sampling
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,8 +26,8 @@ def request(golden: dict[str, torch.Tensor], case: dict) -> Request:
         text=case["text"],
         sampling=Sampling(seed=3),
         conditioning=Conditioning(
-            prompt=Prompt(text=case["prompt_text"], latents=golden["prompt_latents"].numpy()),
-            reference=golden["reference_latents"].numpy(),
+            prompt=voice_part(golden["prompt_latents"].numpy(), case["prompt_text"]),
+            reference=voice_part(golden["reference_latents"].numpy()),
         ),
     )
 
@@ -53,7 +54,7 @@ def test_float32_gives_the_official_generation(load, driver, case, golden, atten
 
 
 def test_recordings_become_the_official_latents(load, golden):
-    pieces = load(device=GPU).codec.encode(golden["reference_waveform"].numpy(), pad_left=False)
+    pieces = load(device=GPU).codec.encode(golden["reference_waveform"].numpy(), Role.REFERENCE)
     latents = torch.cat([piece.cpu() for piece in pieces])
     assert (latents - golden["reference_latents"]).abs().max() < 1e-3
 

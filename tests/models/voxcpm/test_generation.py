@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from support.prompts import prompt_rows
+from support.voice_parts import voice_part
 
-from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+from voxcpm_grpc.request import Conditioning, Request, Sampling
 
 
 def requests() -> list[Request]:
@@ -16,8 +17,8 @@ def requests() -> list[Request]:
     prompt, reference = (draw.normal(size=(n, 4, 8)).astype(np.float32) for n in (6, 3))
     voices = (
         Conditioning(),
-        Conditioning(prompt=Prompt(text="你好", latents=prompt)),
-        Conditioning(reference=reference),
+        Conditioning(prompt=voice_part(prompt, "你好")),
+        Conditioning(reference=voice_part(reference)),
     )
     return [
         Request(id=str(i), text=text, conditioning=voice, sampling=Sampling(seed=i, cfg_value=1.5 + i))
@@ -111,7 +112,9 @@ def test_a_prompt_primes_the_codec(tiny, driver):
     run.start(0, rows, request.sampling)
     audio = torch.cat([run.step(0).audio[0] for _ in range(3)]).numpy()
     made = run.made(0).numpy()
-    joined, alone = (np.concatenate(list(tiny.codec.decode(x))) for x in (np.concatenate([rows.patches, made]), made))
+    joined, alone = (
+        np.concatenate(list(tiny.codec.decode({"latents": x}))) for x in (np.concatenate([rows.patches, made]), made)
+    )
     assert np.abs(audio - joined[-len(audio) :]).max() < 1e-5
     assert np.abs(audio - alone).max() > 1e-3
 

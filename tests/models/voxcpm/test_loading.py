@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.request import LatentShape
 
 MODEL, CODEC = "model.safetensors", "audiovae.safetensors"
 

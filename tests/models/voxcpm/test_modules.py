@@ -10,6 +10,7 @@ from support.goldens import GOLDENS
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.layers.flow import build_schedule, embed_time
+from voxcpm_grpc.request import Role
 
 TABLES = {"": torch.float32, "bfloat16.": torch.bfloat16}
 
@@ -89,11 +90,11 @@ def test_projections(tiny, modules):
 
 
 def test_codec(tiny, modules):
-    latents = torch.cat(list(tiny.codec.encode(modules["vae_encode.input"].numpy(), pad_left=False)))
+    latents = torch.cat([chunk for _, chunk in tiny.codec.encode(modules["vae_encode.input"].numpy(), Role.REFERENCE)])
     golden = modules["vae_encode.output"].T  # padded to a frame; ours is padded to a patch
     close(latents.flatten(0, 1)[: len(golden)], golden)
     patches = modules["vae_decode.input"].T.unflatten(0, (-1, tiny.info.latents.frames)).numpy()
-    close(torch.cat(list(tiny.codec.decode(patches))), modules["vae_decode.output"])
+    close(torch.cat(list(tiny.codec.decode({"latents": patches}))), modules["vae_decode.output"])
 
 
 @pytest.mark.parametrize("kind", ["", "mixed."])

@@ -10,8 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.prompts import prompt_rows
+from support.voice_parts import encoded, voice_part
 
-from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+from voxcpm_grpc.request import Conditioning, Request, Role, Sampling
 
 GOLDENS = Path(__file__).parents[2] / "goldens"
 CASES = json.loads((GOLDENS / "manifest.json").read_text())["cases"]
@@ -29,8 +30,8 @@ def request_of(case: dict, golden: dict[str, torch.Tensor]) -> Request:
             max_steps=case["max_len"],
         ),
         conditioning=Conditioning(
-            prompt=None if prompt is None else Prompt(text=case["prompt_text"], latents=prompt.numpy()),
-            reference=None if reference is None else reference.numpy(),
+            prompt=None if prompt is None else voice_part(prompt.numpy(), case["prompt_text"]),
+            reference=None if reference is None else voice_part(reference.numpy()),
         ),
     )
 
@@ -72,5 +73,5 @@ def test_official_latents_of_recordings(tiny, case):
     recorded = [name for name in ("prompt", "reference") if f"{name}_waveform" in golden]
     assert recorded
     for name in recorded:
-        pieces = tiny.codec.encode(golden[f"{name}_waveform"].numpy(), pad_left=name == "prompt")
-        assert np.abs(np.concatenate(list(pieces)) - golden[f"{name}_latents"].numpy()).max() < 1e-4
+        ours = encoded(tiny.codec, golden[f"{name}_waveform"].numpy(), Role(name))
+        assert np.abs(ours - golden[f"{name}_latents"].numpy()).max() < 1e-4

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 from support.prompts import prompt_rows
+from support.voice_parts import voice_part
 
 from voxcpm_grpc.errors import InvalidRequest
-from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+from voxcpm_grpc.request import Conditioning, Request, Sampling, VoicePart
 
 
 def latents(patches: int, *shape: int) -> np.ndarray:
@@ -12,7 +13,8 @@ def latents(patches: int, *shape: int) -> np.ndarray:
 
 def ask(text: str = "hello world", prompt=None, reference=None, prompt_text: str = "hello ", **sampling) -> Request:
     conditioning = Conditioning(
-        prompt=None if prompt is None else Prompt(text=prompt_text, latents=prompt), reference=reference
+        prompt=None if prompt is None else voice_part(prompt, prompt_text),
+        reference=None if reference is None else voice_part(reference),
     )
     return Request(id="r", text=text, sampling=Sampling(**sampling), conditioning=conditioning)
 
@@ -97,3 +99,11 @@ def test_unfit_latents_are_refused(tiny, field, values, reason):
 def test_a_prompt_needs_its_text(tiny):
     with pytest.raises(InvalidRequest, match="no text"):
         prompt_rows(tiny, ask(prompt=latents(2), prompt_text=" "))
+
+
+def test_a_voice_of_another_model_is_refused_by_its_arrays(tiny):
+    codes = VoicePart(content={"codes": np.zeros((2, 16), np.int16)}, tracks=("codes",))
+    ask = Request(id="a", text="Hello.", conditioning=Conditioning(reference=codes))
+    with pytest.raises(InvalidRequest, match="the reference consists of codes, this model needs latents") as caught:
+        prompt_rows(tiny, ask)
+    assert caught.value.field == "reference"

@@ -6,6 +6,7 @@ import io
 import numpy as np
 import pytest
 from support.uploads import recording
+from support.voice_parts import latents_of
 
 from voxcpm_grpc.audio import decode
 
@@ -45,13 +46,13 @@ async def test_latents_are_encoded_once_and_used_again(gateway, served):
     assert encoded["latents_dtype"] == "float32"
     assert (encoded["channels"], encoded["sample_rate"]) == (1, info.output_sample_rate)
     latents = np.frombuffer(base64.b64decode(encoded["prompt_latents_base64"]), "<f4")
-    assert latents.reshape(-1, encoded["feat_dim"]).shape[0] % info.patch_size == 0
+    assert latents.reshape(-1, encoded["feat_dim"]).shape[0] % info.latents.frames == 0
     fields = {"prompt_latents_base64": encoded["prompt_latents_base64"], "prompt_text": "One two. "}
     assert (await generate(gateway, **fields)).status_code == 200
     same = {"prompt_wav_base64": WAV["wav_base64"], "prompt_wav_format": "wav", "prompt_text": "One two. "}
     assert (await generate(gateway, **same)).status_code == 200
     first, second = (request.conditioning.prompt for request in served.pool.requests)
-    np.testing.assert_array_equal(first.latents, second.latents)
+    np.testing.assert_array_equal(latents_of(first), latents_of(second))
     reference = (await gateway.http.post("/encode_latents", json=WAV | {"role": "reference"})).json()
     fields = {"ref_audio_latents_base64": reference["prompt_latents_base64"]}
     assert (await generate(gateway, **fields)).status_code == 200

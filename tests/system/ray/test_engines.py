@@ -16,13 +16,14 @@ from support.fake_engine import MakeFake, NotePid, refuse_to_start, request
 from support.pools import everything, steps_reach
 from support.ray_nodes import RayNodes, ray_nodes
 from support.recorded_stats import RecordStats, recorded_stats
+from support.voice_parts import latents_of
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, StartupError, VoxCPMError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.ray.engine import RayEngine
 from voxcpm_grpc.pool.ray.engines import RayEngines
-from voxcpm_grpc.request import AudioChunk, Event, Finished
+from voxcpm_grpc.request import AudioChunk, Event, Finished, Role
 from voxcpm_grpc.settings.schema import Settings
 
 pytestmark = [
@@ -88,7 +89,7 @@ async def test_two_nodes_serve(nodes, tmp_path):
         assert len(before) == 2
         assert min(before) > 20
         waveform = np.repeat(np.arange(4000, dtype=np.float32), 320)  # 5 MB, which go through Ray's object store
-        latents = await pool.encode(waveform, pad_left=False)
+        latents = latents_of(await pool.encode(waveform, Role.REFERENCE))
         assert np.array_equal(latents[:, 0, 0], np.arange(4000))
         before = sum(steps_by_engine(tmp_path))
         slow = pool.generate(request("slow", 64), window=8)

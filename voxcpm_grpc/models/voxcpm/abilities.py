@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from voxcpm_grpc.request import Abilities, Ends, Option
+from voxcpm_grpc.abilities import Abilities, Ends, Option
 
+LATENTS = "latents"  # the name of the only array of a voice, float32 [patches, P, D]
 TIMESTEPS = 10  # of the official package
 ENDS = Ends(
     min_steps=2,  # official rule: the speech can end from patch index min_steps + 1 on, with min_steps + 2 patches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,8 +12,10 @@ from torch import Tensor
 
 from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
 from voxcpm_grpc.models.base import Codec, upload
+from voxcpm_grpc.models.voxcpm.abilities import LATENTS
 from voxcpm_grpc.models.voxcpm.config import VAEConfig
 from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingNet
+from voxcpm_grpc.request import Role
 
 # Audio that the codec converts at once. On a CPU a chunk delays the next step, so it takes less time than a step.
 CHUNK_SECONDS = {"cuda": 2.0, "cpu": 0.64, "meta": 2.0}
@@ -76,14 +78,16 @@ class VoxCPMCodec(Codec):
         """Audio [samples] of the next patches [n, P, D] of the stream in state [1, m], which is updated."""
         return self.decoder.decode(patches[None], state, torch.zeros(1, dtype=torch.int64, device=self.device))[0]
 
-    def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[Tensor]:
+    def encode(self, waveform: np.ndarray, role: Role) -> Iterator[tuple[str, Tensor]]:
+        """Latents [patches, P, D]. Zeros fill the first patch of a prompt, or the last one of a reference."""
         missing = -len(waveform) % self.samples_per_patch
-        padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
+        padded = np.pad(waveform, (missing, 0) if role is Role.PROMPT else (0, missing))
         convert = self._captured_encoding or self._encoding()
-        return _converted(padded, self.chunk_patches * self.samples_per_patch, convert)
+        chunks = _converted(padded, self.chunk_patches * self.samples_per_patch, convert)
+        return ((LATENTS, chunk) for chunk in chunks)
 
-    def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
-        return _converted(latents, self.chunk_patches, self._captured_decoding or self._decoding())
+    def decode(self, content: Mapping[str, np.ndarray]) -> Iterator[Tensor]:
+        return _converted(content[LATENTS], self.chunk_patches, self._captured_decoding or self._decoding())
 
     def capture(self) -> VoxCPMCodec:
         pool = GraphPool(Priority.SPARE, self.device)

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from voxcpm_grpc import progress
+from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.checkpoint import CODEC_FILES, MODEL_FILES, fingerprint, languages
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors, split
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm import lora
-from voxcpm_grpc.models.voxcpm.abilities import ENDS, abilities, sampling_options
+from voxcpm_grpc.models.voxcpm.abilities import ENDS, LATENTS, abilities, sampling_options
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
 from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFiles, Evaluation
@@ -27,7 +28,7 @@ from voxcpm_grpc.models.voxcpm.parse import parse_config
 from voxcpm_grpc.models.voxcpm.prompt import PromptLayout
 from voxcpm_grpc.models.voxcpm.tokenizer import TextTokenizer
 from voxcpm_grpc.models.voxcpm.vae import build_decoder, build_encoder, decoder_context
-from voxcpm_grpc.request import LatentShape, ModelInfo
+from voxcpm_grpc.request import ModelInfo
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
         options=sampling_options(options.timesteps),
         ends=ENDS,
         abilities=abilities(references=config.takes_references, styles=config.takes_styles),
+        tracks=(LATENTS,),
         latents=LatentShape(frames=config.patch_size, dim=config.feat_dim),
         device=str(device),
         dtype=str(options.dtype).removeprefix("torch."),

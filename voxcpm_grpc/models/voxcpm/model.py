@@ -5,6 +5,7 @@ Dimensions as in models/base.py, and c the hidden size of the language models.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from voxcpm_grpc.models.base import (
     SpeechModel,
     StepRows,
 )
+from voxcpm_grpc.models.voxcpm.abilities import LATENTS
 from voxcpm_grpc.models.voxcpm.backend import Backend
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
 from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
@@ -109,6 +111,11 @@ class VoxCPM(SpeechModel):
         primer = state.history[slot].index_select(0, recent)  # [patches, P, D]
         self._codec.decode_one(primer, own.codec[slot : slot + 1])
         own.condition[slot] = primer[-1]
+
+    @torch.inference_mode()
+    def speech(self, slot: int, prompt: PromptRows, steps: int, state: SlotState) -> Mapping[str, Tensor]:
+        start = len(prompt.patches)
+        return {LATENTS: state.history[slot, start : start + steps].float().clone()}
 
     def read_adapter(self, directory: Path) -> AdapterWeights:
         assert self._bank

@@ -10,8 +10,9 @@ import numpy as np
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.models.base import PromptRows
+from voxcpm_grpc.models.voxcpm.abilities import LATENTS
 from voxcpm_grpc.models.voxcpm.tokenizer import AUDIO_START, REFERENCE_END, REFERENCE_START
-from voxcpm_grpc.request import Request
+from voxcpm_grpc.request import Request, VoicePart
 
 EXTRA_STEPS = 10  # of the limit by text length in the released code, beyond those of the tokens
 SPACES = re.compile(r"\s+")
@@ -33,7 +34,7 @@ class PromptLayout:
         prompt, reference = request.conditioning.prompt, request.conditioning.reference
         none = np.zeros((0, *self.patch_shape), np.float32)
         reference = none if reference is None else self._latents(reference, "reference")
-        continued = none if prompt is None else self._latents(prompt.latents, "prompt")
+        continued = none if prompt is None else self._latents(prompt, "prompt")
         if prompt is not None and not prompt.text.strip():
             raise InvalidRequest("the prompt has no text; send the transcript of its recording", field="prompt")
 
@@ -59,9 +60,16 @@ class PromptLayout:
             ran_on_steps=usual,
         )
 
-    def _latents(self, latents: np.ndarray, name: str) -> np.ndarray:
+    def _latents(self, part: VoicePart, name: str) -> np.ndarray:
         """Latents of the request's field `name` as float32 [patches, P, D]. Raises InvalidRequest."""
         p, d = self.patch_shape
+        if part.content.keys() != {LATENTS}:
+            raise InvalidRequest(
+                f"the {name} consists of {', '.join(sorted(part.content))}, this model needs {LATENTS}; "
+                "encode the recording with this model",
+                field=name,
+            )
+        latents = part.content[LATENTS]
         if latents.ndim != 3 or latents.shape[1:] != (p, d):
             raise InvalidRequest(
                 f"the {name} latents have shape {list(latents.shape)}, this model needs [patches, {p}, {d}]; "

@@ -11,7 +11,7 @@ from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.names import Generation
 from voxcpm_server.voices.store.objects import Objects
-from voxcpm_server.voices.store.records import Record, decode_latents, decode_record
+from voxcpm_server.voices.store.records import Record, decode_content, decode_record
 from voxcpm_server.voices.store.stored_voice import StoredVoice
 
 
@@ -83,7 +83,7 @@ class Content:
         if len(found) < 2:
             return None
         record = decode_record(one.id, found[str(one.record)])
-        return decode_latents(record, found[str(one.latents)])
+        return decode_content(record, found[str(one.latents)])
 
 
 class _VoiceCache:

@@ -1,49 +1,83 @@
-"""The contents of a voice's objects: a record in JSON, and latents in safetensors."""
+"""The contents of a voice's objects: a record in JSON, and arrays in safetensors."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from voxcpm_grpc.errors import FailedPrecondition, Reason
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
+from voxcpm_grpc.request import Role, VoicePart
 from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice
-from voxcpm_server.wire.voice import Voice
+from voxcpm_server.wire.voice import Voice, VoiceKind
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+ROLES = {
+    VoiceKind.PROMPT: {Role.PROMPT},
+    VoiceKind.REFERENCE: {Role.REFERENCE},
+    VoiceKind.HIFI: {Role.PROMPT, Role.REFERENCE},
+}
+
+LATENTS = "latents"
+"""The only array of voices in format 1, float32 with an entry for each step."""
+
+FORMAT, OLDEST = 2, 1
+"""Format 2 has arrays of any name and type. Voices that fit into format 1 have it, so that older servers read them."""
 
 
 class _Versioned(msgspec.Struct, frozen=True):
     format: int
 
 
-class Record(_Versioned, frozen=True):
-    """A voice, and the digest of its latents."""
+class Record(_Versioned, frozen=True, omit_defaults=True):
+    """A voice, and the digest of its content.
+
+    tracks: in format 2 the names of the tracks of each part
+    """
 
     voice: Voice
     latents: str
+    tracks: dict[Role, tuple[str, ...]] = {}
 
 
 def encode(stored: StoredVoice) -> tuple[bytes, bytes]:
-    """The contents of its record and of its latents."""
-    arrays = {"prompt": stored.prompt, "reference": stored.reference}
-    latents = save({name: np.ascontiguousarray(array, "<f4") for name, array in arrays.items() if array is not None})
-    return msgspec.json.encode(Record(FORMAT, stored.voice, _digest(latents))), latents
+    """The contents of its record and of its arrays."""
+    of_roles = {Role.PROMPT: stored.prompt, Role.REFERENCE: stored.reference}
+    parts = {role: part for role, part in of_roles.items() if part is not None}
+    if all(_fits_format_1(part) for part in parts.values()):
+        arrays = {str(role): np.ascontiguousarray(part.content[LATENTS], "<f4") for role, part in parts.items()}
+        data = save(arrays)
+        return msgspec.json.encode(Record(OLDEST, stored.voice, _digest(data))), data
+    data = save(
+        {
+            f"{role}.{name}": array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
+            for role, part in parts.items()
+            for name, array in part.content.items()
+        }
+    )
+    tracks = {role: part.tracks for role, part in parts.items()}
+    return msgspec.json.encode(Record(FORMAT, stored.voice, _digest(data), tracks)), data
+
+
+def _fits_format_1(part: VoicePart) -> bool:
+    arrays = {name: array.dtype.kind + str(array.dtype.itemsize) for name, array in part.content.items()}
+    return part.tracks == (LATENTS,) and arrays == {LATENTS: "f4"}
 
 
 def decode_record(id: str, data: bytes) -> Record:
     """The record of a voice. Raises Damaged, and FailedPrecondition for the record of a newer server."""
     try:
         version = msgspec.json.decode(data, type=_Versioned).format
-        if version != FORMAT:
+        if not OLDEST <= version <= FORMAT:
             raise FailedPrecondition(
-                f"voice {id} is stored in format {version} and this server reads format {FORMAT}; upgrade the server",
+                f"voice {id} is stored in format {version} and this server reads formats {OLDEST} to {FORMAT}; "
+                "upgrade the server",
                 reason=Reason.VOICE_FORMAT_TOO_NEW,
                 voice=id,
                 format=version,
@@ -56,18 +90,37 @@ def decode_record(id: str, data: bytes) -> Record:
     return record
 
 
-def decode_latents(record: Record, data: bytes) -> StoredVoice:
-    """The voice of a record, with read-only latents. Raises Damaged."""
+def decode_content(record: Record, data: bytes) -> StoredVoice:
+    """The voice of a record, with read-only content. Raises Damaged."""
     id = record.voice.id
     if _digest(data) != record.latents:
-        raise damaged(id, f"its latents of {len(data)} bytes do not match the digest in its record")
+        raise damaged(id, f"its content of {len(data)} bytes does not match the digest in its record")
     try:
-        latents = load(data)
-    except SafetensorError as error:
-        raise damaged(id, f"its latents cannot be read: {error}") from None
-    for array in latents.values():
-        array.flags.writeable = False
-    return StoredVoice(voice=record.voice, prompt=latents.get("prompt"), reference=latents.get("reference"))
+        arrays = load(data)
+        for array in arrays.values():
+            array.flags.writeable = False
+        if record.format == OLDEST:
+            content = {Role(role): {LATENTS: array} for role, array in arrays.items()}
+            tracks = dict.fromkeys(content, (LATENTS,))
+        else:
+            content, tracks = _by_role(arrays), record.tracks
+        texts = {Role.PROMPT: record.voice.transcript}
+        parts = {
+            role: VoicePart(content=own, tracks=tracks[role], text=texts.get(role, "")) for role, own in content.items()
+        }
+    except (SafetensorError, InvalidRequest, KeyError, ValueError) as error:
+        raise damaged(id, f"its content cannot be read: {error!r}") from None
+    if parts.keys() != ROLES[record.voice.kind]:
+        raise damaged(id, f"its content has {', '.join(parts) or 'no part'}, and its kind is {record.voice.kind.value}")
+    return StoredVoice(voice=record.voice, prompt=parts.get(Role.PROMPT), reference=parts.get(Role.REFERENCE))
+
+
+def _by_role(arrays: Mapping[str, np.ndarray]) -> dict[Role, dict[str, np.ndarray]]:
+    content: dict[Role, dict[str, np.ndarray]] = {}
+    for key, array in arrays.items():
+        role, _, name = key.partition(".")
+        content.setdefault(Role(role), {})[name] = array
+    return content
 
 
 def damaged(id: str, why: str) -> Damaged:

@@ -1,4 +1,4 @@
-"""A voice with its latents, and the ids of voices, which depend on the content alone."""
+"""A voice with its content, and the ids of voices, which depend on the content alone."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
-import numpy as np
-
 from voxcpm_grpc.errors import FailedPrecondition, Reason
+from voxcpm_grpc.request import VoicePart
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StoredVoice:
-    """A voice and its latents, float32 [patches, P, D]. A hifi voice has its own copy of both."""
+    """A voice and its content. A hifi voice has its own copy of both parts."""
 
     voice: Voice
-    prompt: np.ndarray | None = None
-    reference: np.ndarray | None = None
+    prompt: VoicePart | None = None
+    reference: VoicePart | None = None
 
     @property
     def nbytes(self) -> int:
-        """Size of the latents."""
-        return sum(latents.nbytes for latents in (self.prompt, self.reference) if latents is not None)
+        """Size of the content."""
+        return sum(part.nbytes for part in (self.prompt, self.reference) if part is not None)
 
 
 class Damaged(FailedPrecondition):
