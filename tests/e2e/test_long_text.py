@@ -19,7 +19,7 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 LIMIT = 5_000
 BOOK = "".join(
     f"In chapter {number} the story goes on and on, as stories do, until the number {number} is reached. "
-    for number in range(160)
+    for number in range(120)
 )
 SHORT: SpeechOptions = {"max_steps": 1, "timesteps": 4, "continuity": "independent", "seed": 1}
 
