@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from voxcpm_grpc.errors import AlreadyExists, InvalidRequest, NotFound
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -25,6 +24,7 @@ from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.rpc.quotas import character_quotas
 from voxcpm_server.rpc.recent import RecentCalls
 from voxcpm_server.rpc.tracing import Tracing
+from voxcpm_server.rpc.voice_rpcs import VoiceRpcs
 from voxcpm_server.speech.auditions import Auditions
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.chunk_writer import ChunkWriter, Reply
@@ -34,7 +34,6 @@ from voxcpm_server.speech.spelling import Lexicon
 from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.text.normalizer import TextNormalizer
 from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder, recording_warnings
-from voxcpm_server.voices.catalog import VoiceCatalog, VoiceRef
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.stored_voice import StoredVoice
 from voxcpm_server.voices.uploads import UploadBudget, nothing_after_commit, read_config, receive, reception
@@ -57,7 +56,7 @@ from voxcpm_server.wire.outputs import Summary
 log = logging.getLogger(__name__)
 
 
-class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
+class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
     """Implements the RPCs for any model family. No method blocks the event loop."""
 
     def __init__(
@@ -150,56 +149,6 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         warnings = recording_warnings(decoded, role)
         fingerprint = self._models.find(call.model).info.fingerprint
         return replies.latents(part, fingerprint, decoded.seconds, warnings)
-
-    @rpc(stream=False)
-    async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
-        call.voice = voice_requests.voice_id(request)
-        catalog = self._models.catalog(call.voice, voice_requests.model(request))
-        voice = await catalog.find(await _resolved(catalog, call.voice, call.caller), call.caller)
-        model = self._models.name_of(voice.fingerprint)
-        return replies.get_voice(voice, model=model, with_owner=call.caller.admin)
-
-    @rpc(stream=False)
-    async def ListVoices(self, request: pb.ListVoicesRequest, call: Call) -> pb.ListVoicesResponse:
-        kind, labels, size, token = voice_requests.listing(request)
-        name = voice_requests.model(request)
-        model = self._models.find(name)
-        others = [] if name else [voice for one in self._models for voice in one.catalog.preset_voices]
-        page = await model.catalog.page(
-            call.caller, kind=kind, labels=labels, size=size, token=token, others=others, own=bool(name)
-        )
-        return replies.voice_page(*page, model_of=self._models.name_of, with_owner=call.caller.admin)
-
-    @rpc(stream=False)
-    async def UpdateVoice(self, request: pb.UpdateVoiceRequest, call: Call) -> pb.UpdateVoiceResponse:
-        name, change = voice_requests.update(request)
-        call.voice = name
-        catalog = self._models.catalog(name, voice_requests.model(request))
-        ref = await _resolved(catalog, name, call.caller)
-        if change.lora:
-            voice = await catalog.find(ref, call.caller)
-            if model := self._models.name_of(voice.fingerprint):
-                self._models.find(model).builder.check_lora(change.lora)
-        try:
-            voice = await catalog.update(ref, change, call.caller)
-        except AlreadyExists as error:
-            error.field = "display_name"
-            raise
-        model = self._models.name_of(voice.fingerprint)
-        return replies.update_voice(voice, model=model, with_owner=call.caller.admin)
-
-    @rpc(stream=False)
-    async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call) -> pb.DeleteVoiceResponse:
-        name, cascade, allow_missing = voice_requests.deletion(request)
-        call.voice = name
-        catalog = self._models.catalog(name, voice_requests.model(request))
-        kept: Sequence[str] = ()
-        try:
-            kept = await catalog.delete(await _resolved(catalog, name, call.caller), call.caller, cascade=cascade)
-        except NotFound:
-            if not allow_missing:
-                raise
-        return replies.delete_voice(kept)
 
     @rpc(stream=False)
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, call: Call) -> pb.GetModelInfoResponse:
@@ -376,15 +325,6 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             reply=reply,
             open_sessions=model.sessions,
         )
-
-
-async def _resolved(catalog: VoiceCatalog, name: str, caller: Caller) -> VoiceRef:
-    """The voice of an id or a name in the field `id`."""
-    try:
-        return await catalog.resolve(name, caller)
-    except (InvalidRequest, NotFound) as error:
-        error.field = "id"
-        raise
 
 
 async def _with_loras(
