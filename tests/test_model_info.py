@@ -12,6 +12,7 @@ from support.voice_parts import voice_part
 
 from voxcpm_grpc.abilities import Abilities, Ends, Option
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason, VoxCPMError
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.request import Adapter, Conditioning, ModelInfo, Request, Sampling
 
@@ -145,7 +146,7 @@ def test_a_language_is_one_of_those_that_the_model_can_be_told():
 
 def test_the_numbers_of_a_model_keep_their_types_on_the_way_to_a_front():
     """The message with the default counts of steps has fields of integers."""
-    (arrived,) = m.decode_reports(m.encode_reports([m.Ready(INFO)]))
+    (arrived,) = encoding.decode_reports(encoding.encode_reports([m.Ready(INFO)]))
     assert isinstance(arrived, m.Ready) and arrived.info == INFO
     sampling = arrived.info.completed(Sampling())
     assert isinstance(sampling.inference_timesteps, int) and isinstance(sampling.cfg_value, float)

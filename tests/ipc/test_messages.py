@@ -21,6 +21,7 @@ from voxcpm_grpc.errors import (
     TooLong,
     VoxCPMError,
 )
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.request import (
     Admitted,
@@ -84,11 +85,11 @@ def same(a: object, b: object) -> bool:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: type(c).__name__)
 def test_a_command_is_the_same_after_decoding(command):
-    assert same(m.decode_command(m.encode_command(command)), command)
+    assert same(encoding.decode_command(encoding.encode_command(command)), command)
 
 
 def test_reports_of_one_message_are_the_same_after_decoding():
-    arrived = m.decode_reports(m.encode_reports(REPORTS))
+    arrived = encoding.decode_reports(encoding.encode_reports(REPORTS))
     assert len(arrived) == len(REPORTS)
     assert all(same(a, b) for a, b in zip(arrived, REPORTS, strict=True))
 
@@ -106,7 +107,7 @@ def test_reports_of_one_message_are_the_same_after_decoding():
     ],
 )
 def test_an_error_keeps_its_type_its_message_and_its_reason(error, kind):
-    [failed] = m.decode_reports(m.encode_reports([m.Failed.of("a", error)]))
+    [failed] = encoding.decode_reports(encoding.encode_reports([m.Failed.of("a", error)]))
     assert isinstance(failed, m.Failed)
     back = failed.error()
     assert type(back) is kind
@@ -117,25 +118,25 @@ def test_an_error_keeps_its_type_its_message_and_its_reason(error, kind):
 
 
 def test_decoded_arrays_are_writable():
-    command = m.decode_command(m.encode_command(m.Encode("e", np.zeros(3, np.float32), Role.REFERENCE)))
+    command = encoding.decode_command(encoding.encode_command(m.Encode("e", np.zeros(3, np.float32), Role.REFERENCE)))
     assert isinstance(command, m.Encode)
     command.waveform[:] = 1  # PyTorch warns about memory that is read-only
 
 
 def test_a_message_cannot_carry_objects():
     with pytest.raises(NotImplementedError, match="cannot carry a value of type ndarray"):
-        m.encode_command(m.Encode("e", np.array([object()]), Role.PROMPT))
+        encoding.encode_command(m.Encode("e", np.array([object()]), Role.PROMPT))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: type(c).__name__)
 def test_a_command_names_its_request_even_when_it_is_broken(command):
     expected = command.request.id if isinstance(command, m.Submit | m.Check) else getattr(command, "id", "")
-    assert m.command_id(m.encode_command(command)) == expected
+    assert encoding.command_id(encoding.encode_command(command)) == expected
 
 
 def test_noise_names_no_request():
-    assert m.command_id(b"\xc1noise") == ""
-    assert m.command_id(b"") == ""
+    assert encoding.command_id(b"\xc1noise") == ""
+    assert encoding.command_id(b"") == ""
 
 
 def test_a_front_never_imports_torch():

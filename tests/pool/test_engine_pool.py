@@ -18,7 +18,7 @@ from support.voice_parts import latents_of
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable
-from voxcpm_grpc.ipc import messages
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.pool import warm_up
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.replica import Replica
@@ -286,7 +286,7 @@ async def test_large_messages_do_not_block_the_event_loop(pool, callback_cpu):
 async def test_many_streams_do_not_block_the_event_loop(pool, monkeypatch):
     """One turn of the loop decodes one message at most, that of one step, however many wait."""
     streams, read, reports = 50, [0], [0]
-    run, decode = asyncio.Handle._run, messages.decode_reports
+    run, decode = asyncio.Handle._run, encoding.decode_reports
 
     def counted(handle):
         read.append(0)
@@ -299,7 +299,7 @@ async def test_many_streams_do_not_block_the_event_loop(pool, monkeypatch):
         return message
 
     monkeypatch.setattr(asyncio.Handle, "_run", counted)
-    monkeypatch.setattr(messages, "decode_reports", decoded)
+    monkeypatch.setattr(encoding, "decode_reports", decoded)
     calls = [pool.generate(request(f"busy-{number}", 100)) for number in range(streams)]
     time.sleep(0.5)  # noqa: ASYNC251 - messages pile up
     for events in await asyncio.gather(*map(everything, calls)):

@@ -15,6 +15,7 @@ from support.fake_engine import INFO, request
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc import progress
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.ipc.sockets import Addresses, bind, unbounded
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -41,7 +42,7 @@ class PlayedHost:
 
     async def send(self, *commands: m.Command) -> None:
         for command in commands:
-            await self.commands.send(m.encode_command(command))
+            await self.commands.send(encoding.encode_command(command))
 
 
 @asynccontextmanager
@@ -69,11 +70,11 @@ class PlayedEngine:
             while True:
                 front, data = await self._socket.recv_multipart()
                 assert front == b"3"
-                if isinstance(command := m.decode_command(data), kind):
+                if isinstance(command := encoding.decode_command(data), kind):
                     return command
 
     async def send(self, *reports: m.Report) -> None:
-        await self._socket.send_multipart([b"3", m.encode_reports(list(reports))])
+        await self._socket.send_multipart([b"3", encoding.encode_reports(list(reports))])
 
 
 async def test_a_front_follows_the_engine_of_a_replica(context, tmp_path):

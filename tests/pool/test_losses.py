@@ -15,7 +15,7 @@ from support.voice_parts import latents_of, voice_part
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
-from voxcpm_grpc.ipc import messages
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.pool import supervisor
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.local import EngineProcess
@@ -286,7 +286,7 @@ async def test_an_engine_that_cannot_be_closed_is_replaced(monkeypatch, caplog):
 
 
 async def test_reports_that_cannot_be_read_cost_no_engine_and_no_call_without_audio(monkeypatch, caplog):
-    decode, failures = messages.decode_reports, []
+    decode, failures = encoding.decode_reports, []
 
     def fails_once(data):
         reports = decode(data)
@@ -296,7 +296,7 @@ async def test_reports_that_cannot_be_read_cost_no_engine_and_no_call_without_au
         return reports
 
     async with pool_of(MakeFake()) as pool:
-        monkeypatch.setattr(messages, "decode_reports", fails_once)
+        monkeypatch.setattr(encoding, "decode_reports", fails_once)
         assert_whole(await everything(pool.generate(request("a", 100))), 100)
         assert "no such report" in caplog.text
         await until(lambda: not pool.stats().running)

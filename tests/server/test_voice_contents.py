@@ -15,6 +15,7 @@ from support.voice_parts import latents_of, voice_part
 from support.voice_stores import Servers
 
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.request import Conditioning, Finished, FinishReason, Request, VoicePart, joined
 from voxcpm_server.voices.store.records import Record, decode_content, decode_record, encode
@@ -208,12 +209,14 @@ def test_no_voice_has_objects_or_tracks_of_different_lengths_or_nothing(content,
 def test_arrays_survive_messages_with_their_bits():
     stored = voice_of_codes()
     voice = Conditioning(prompt=stored.prompt, reference=stored.reference)
-    sent = m.decode_command(m.encode_command(m.Submit(Request(id="a", text="Hi.", conditioning=voice), 1)))
+    sent = encoding.decode_command(
+        encoding.encode_command(m.Submit(Request(id="a", text="Hi.", conditioning=voice), 1))
+    )
     assert isinstance(sent, m.Submit)
     same_part(sent.request.conditioning.prompt, stored.prompt)
     same_part(sent.request.conditioning.reference, stored.reference)
     end = Finished(reason=FinishReason.STOP, steps=3, engine_seconds=1.0, speech=stored.prompt)
-    (report,) = m.decode_reports(m.encode_reports([m.CallEvent("a", end)]))
+    (report,) = encoding.decode_reports(encoding.encode_reports([m.CallEvent("a", end)]))
     assert isinstance(report, m.CallEvent) and isinstance(report.body, Finished)
     same_part(report.body.speech, stored.prompt)
 

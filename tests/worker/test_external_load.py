@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from support.fake_engine import INFO, FakeEngine, request
 
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.request import Priority
 from voxcpm_grpc.worker import dispatcher as dispatcher_module
@@ -29,7 +30,7 @@ def dispatcher(engine):
 
 def run(dispatcher: Dispatcher, front: str, *commands: m.Command) -> list[m.ExternalLoad]:
     """Handle commands until the engine is idle; returns the loads that were reported to front b."""
-    inbox, loads = [(front, m.encode_command(command)) for command in commands], []
+    inbox, loads = [(front, encoding.encode_command(command)) for command in commands], []
     for _ in range(1000):
         if not (inbox or dispatcher.busy):
             break

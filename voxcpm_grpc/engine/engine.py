@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from time import monotonic
 
@@ -19,15 +18,16 @@ from voxcpm_grpc.engine.batch import Batch
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs
 from voxcpm_grpc.engine.compilation import Compilation
+from voxcpm_grpc.engine.faults import LaunchFaults
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
-from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, InFlight, PrefillError, Runner, compile_all, working_memory
+from voxcpm_grpc.engine.runner import InFlight, PrefillError, Runner, compile_all, working_memory
 from voxcpm_grpc.engine.scheduler import Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import warm_up
-from voxcpm_grpc.errors import Internal, InvalidRequest, Reason, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import Internal, InvalidRequest, VoxCPMError
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import (
@@ -53,7 +53,6 @@ PREFILL_BUDGETS = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 
 JOIN_FROM = {"cuda": 9, "cpu": 1}
 CAPTURE_SECONDS = 0.5  # between two captures of graphs while requests run; each lengthens a step by up to 0.1 s
 NO_PIECE = np.zeros(0, np.float32)  # of a job without a result
-MAX_CONSECUTIVE_FAULTS = 3  # of launches; the device is then considered lost
 
 Result = tuple[str, Event | CodecChunk | VoxCPMError]
 
@@ -119,7 +118,7 @@ class Engine:
         self._awaiting_speech: deque[tuple[Sequence, Finished, dict[str, HostCopy]]] = deque()
         self._jobs = CodecJobs(device)
         self._results: list[Result] = []
-        self._consecutive_faults = 0
+        self._faults = LaunchFaults(self._fail, self.scheduler.blocks)
         self._counts = dict.fromkeys(
             ("steps", "chunks", "prefix_hit_tokens", "prefill_tokens", "finished", "cancelled", "failed"), 0
         )
@@ -282,7 +281,7 @@ class Engine:
         self._announce(batch)
         self._counts["steps"] += bool(batch.steps)
         affected = {*batch.sequences, *(sequence for sequence, _ in batch.swapped_out)}
-        with self._ended_by_faults(affected):
+        with self._faults.end(affected):
             for sequence, slot in batch.swapped_out:
                 sequence.saved = self.runner.save(slot, sequence)
                 affected.discard(sequence)
@@ -291,7 +290,7 @@ class Engine:
             self._restored(batch)
             self._generating = [sequence for sequence in batch.steps if not sequence.ended]
             if not self._generating:
-                self._consecutive_faults = 0
+                self._faults.reset()
         if self._in_flight and self._generating and not self._may_be_joined(self._in_flight):
             self._advance(joins=False)
 
@@ -309,14 +308,14 @@ class Engine:
         steps, self._generating = self._generating, []
         joined = self.scheduler.join(len(steps), monotonic()) if joins else Batch()
         self._announce(joined)
-        with self._ended_by_faults({*steps, *joined.sequences}):
+        with self._faults.end({*steps, *joined.sequences}):
             try:
                 self.runner.advance(steps, joined)
             except PrefillError:
-                self._prefill_each(joined)
+                self._faults.prefill_each(self.runner, joined)
                 self.runner.advance(steps, Batch())
             self._restored(joined)
-            self._consecutive_faults = 0
+            self._faults.reset()
 
     def _announce(self, batch: Batch) -> None:
         """Report and count the admissions and prefills of a batch."""
@@ -335,45 +334,15 @@ class Engine:
             sequence.saved = None
             logger.debug(LogLine("restored", **sequence.names, slot=sequence.slot, chunks=sequence.delivered))
 
-    @contextmanager
-    def _ended_by_faults(self, affected: set[Sequence]) -> Iterator[None]:
-        """End these sequences if a launch fails. Raises the fault if too many followed each other."""
-        try:
-            yield
-        except OUT_OF_MEMORY:
-            raise
-        except Exception:
-            self._consecutive_faults += 1
-            running = [sequence for sequence in affected if not sequence.ended]
-            logger.exception("a step failed and ends %d requests", len(running))
-            for sequence in running:
-                failure = "the engine failed in a step that served this request; try again"
-                self._fail(sequence, Unavailable(failure, reason=Reason.NO_ENGINE))
-            self.scheduler.blocks.clear_cache()
-            if self._consecutive_faults >= MAX_CONSECUTIVE_FAULTS:
-                raise
-
     def _run(self, batch: Batch) -> InFlight:
         """Launch a batch. If the prefill fails, only the requests whose own prefill fails again are ended."""
         try:
             return self.runner.launch(batch)
         except PrefillError as fault:
-            self._prefill_each(batch)
+            self._faults.prefill_each(self.runner, batch)
             if all(sequence.ended for sequence in batch.sequences):
                 raise fault.__cause__ or fault from None
             return self.runner.launch(Batch(steps=[sequence for sequence in batch.steps if not sequence.ended]))
-
-    def _prefill_each(self, batch: Batch) -> None:
-        """Prefill one sequence after the other, and end those whose own prefill fails."""
-        self.scheduler.blocks.clear_cache()
-        for sequence, alone in batch.prefills():
-            try:
-                self.runner.prefill(alone)
-            except OUT_OF_MEMORY:
-                raise
-            except Exception:
-                logger.exception(LogLine("the prefill failed", **sequence.names))
-                self._fail(sequence, Internal())
 
     def _read_frames(self) -> None:
         """Wait for the audio of the last round and read it."""

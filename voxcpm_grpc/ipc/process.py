@@ -21,7 +21,7 @@ import zmq.asyncio
 
 from voxcpm_grpc import logs, progress
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc import messages
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import Command, Ready, Report, StartFailed, Starting, Stop
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
 from voxcpm_grpc.ipc.sockets import Addresses, bind, received, release, unbounded
@@ -96,7 +96,7 @@ class ChildProcess:
     def post(self, command: Command) -> None:
         """Send a command; never waits. A command to a process that has ended is dropped."""
         if not self._ended.is_set() and not self._commands.closed:
-            self._commands.send(messages.encode_command(command), copy=False)
+            self._commands.send(encoding.encode_command(command), copy=False)
 
     def reports(self) -> AsyncGenerator[list[Report]]:
         """Yield the reports of each message, in order, and a Heartbeat every `messages.HEARTBEAT_SECONDS`.

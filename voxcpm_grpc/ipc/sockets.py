@@ -15,7 +15,7 @@ from typing import TypeVar
 import zmq
 import zmq.asyncio
 
-from voxcpm_grpc.ipc import messages
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import Command, Report
 
 LAST_REPORTS_SECONDS = 0.05  # the wait for each further message of a process that has ended
@@ -107,7 +107,7 @@ class EngineSocket:
 
     def send(self, receiver: str, reports: list[Report]) -> None:
         """Send reports to a front, or to the owner; never waits. Those to a front that is gone are dropped."""
-        data = messages.encode_reports(reports)
+        data = encoding.encode_reports(reports)
         with contextlib.suppress(zmq.Again):
             if receiver == OWNER:
                 self._reports.send(data, zmq.DONTWAIT)
@@ -135,7 +135,7 @@ class FrontSocket:
     def post(self, command: Command) -> None:
         """Send a command; never waits. A command to an engine that has ended is dropped."""
         if not self._ended.is_set() and not self._socket.closed:
-            self._socket.send(messages.encode_command(command), copy=False)
+            self._socket.send(encoding.encode_command(command), copy=False)
 
     def reports(self) -> AsyncGenerator[list[Report]]:
         """Yield the reports of each step, in order. Ends after the last ones of an engine that has ended."""
@@ -159,7 +159,7 @@ async def received(socket: zmq.asyncio.Socket, ended: asyncio.Event) -> AsyncGen
                 await asyncio.wait((read,), timeout=LAST_REPORTS_SECONDS)
             if not read.done() or read.cancelled():  # the socket was closed
                 return
-            yield messages.decode_reports(read.result().buffer)
+            yield encoding.decode_reports(read.result().buffer)
             read = asyncio.ensure_future(socket.recv(copy=False))
     finally:
         end.cancel()

@@ -12,7 +12,7 @@ import zmq
 import zmq.asyncio
 
 from voxcpm_grpc import progress
-from voxcpm_grpc.ipc import messages, process
+from voxcpm_grpc.ipc import encoding, messages, process
 from voxcpm_grpc.ipc.messages import (
     AdapterList,
     AskFront,
@@ -79,12 +79,12 @@ class HostLink:
 
     def send(self, report: Report) -> None:
         """Send a report to the host; never waits."""
-        self._reports.send(messages.encode_reports([report]))
+        self._reports.send(encoding.encode_reports([report]))
 
     async def receive(self) -> None:
         """Handle the commands of the host. Runs until cancelled."""
         while True:
-            match messages.decode_command(await self._commands.recv()):
+            match encoding.decode_command(await self._commands.recv()):
                 case EngineReady(engine) as ready:
                     self._steps.pop(engine, None)
                     self._models[engine].on_ready(ready)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from voxcpm_grpc.engine.adapters import Adapters
 from voxcpm_grpc.errors import Internal, TooLong, VoxCPMError, code_of
-from voxcpm_grpc.ipc import messages
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
     AdapterList,
@@ -191,15 +191,15 @@ class Dispatcher:
             self._fronts.add(front)
             self._stats = None  # the front has not received them
         try:
-            self._handle(front, messages.decode_command(data), reports)
+            self._handle(front, encoding.decode_command(data), reports)
         except VoxCPMError as error:
             # A context that is too long is shortened and sent again.
             level = logging.DEBUG if isinstance(error, TooLong) else logging.WARNING
-            self._log(level, "refused", messages.command_id(data), messages.command_log_id(data), code=code_of(error))
-            reports[front].append(Failed.of(messages.command_id(data), error))
+            self._log(level, "refused", encoding.command_id(data), encoding.command_log_id(data), code=code_of(error))
+            reports[front].append(Failed.of(encoding.command_id(data), error))
         except Exception as error:
-            id = messages.command_id(data)
-            names = {"request": id, "request_id": messages.command_log_id(data)}
+            id = encoding.command_id(data)
+            names = {"request": id, "request_id": encoding.command_log_id(data)}
             logger.error(LogLine("a command failed", **names), exc_info=error)
             self._tasks.pop(id, None)
             self._engine.cancel(id)  # a request that failed halfway must not keep its slot

@@ -9,7 +9,8 @@ from time import monotonic
 
 import zmq
 
-from voxcpm_grpc.ipc.messages import HEARTBEAT_SECONDS, Heartbeat, encode_reports
+from voxcpm_grpc.ipc.encoding import encode_reports
+from voxcpm_grpc.ipc.messages import HEARTBEAT_SECONDS, Heartbeat
 
 
 class StepTimer:

@@ -33,7 +33,8 @@ from voxcpm_server.speech.session import Session
 from voxcpm_server.speech.spelling import Lexicon
 from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.text.normalizer import TextNormalizer
-from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder, recording_warnings
+from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder
+from voxcpm_server.voices.recordings import recording_warnings
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.stored_voice import StoredVoice
 from voxcpm_server.voices.uploads import UploadBudget, nothing_after_commit, read_config, receive, reception

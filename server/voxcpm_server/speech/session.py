@@ -20,7 +20,7 @@ from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Una
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, Priority, VoicePart
+from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, ModelInfo, Priority, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.character_quota import CharacterQuota
@@ -112,18 +112,8 @@ class Session:
             max_merged=MERGED_SECONDS * info.output_sample_rate,
             max_gathered=config.max_lead / 2 * info.output_sample_rate,  # the engine works on the other half
         )
-        summary = self.summary  # not the session, which would then refer to itself
-
-        def header(delay: int) -> pb.StreamHeader:
-            queue, seed = summary.queue or 0.0, config.turn.sampling.seed
-            return replies.header(
-                info, config.output, request_id, delay=delay, seed=seed, voice=voice_name, queue=queue
-            )
-
         self._chunks = (
-            ChunkWriter(send, header, info.output_sample_rate, config.output, summary)
-            if reply is None
-            else reply.chunks
+            reply.chunks if reply else _chunk_writer(info, config, request_id, voice_name, send, self.summary)
         )
         self._speaker = Speaker(
             config,
@@ -142,7 +132,6 @@ class Session:
             quota=quota,
             preparation=preparation or TextPreparation(),
         )
-
         self._request_id = request_id
         log.debug(LogLine("stream", request_id=request_id, requests=f"{self._speaker.key}.TURN.SEGMENT"))
         self._ends_reply = reply is None
@@ -333,3 +322,20 @@ class Session:
                     return
                 case Stop():
                     return
+
+
+def _chunk_writer(
+    info: ModelInfo,
+    config: GenerateConfig,
+    request_id: str,
+    voice: str,
+    send: Callable[[pb.AudioChunk], Awaitable[None]],
+    summary: Summary,
+) -> ChunkWriter:
+    """The writer of a reply that begins with a header. It refers to no session, which would then refer to itself."""
+
+    def header(delay: int) -> pb.StreamHeader:
+        queue, seed = summary.queue or 0.0, config.turn.sampling.seed
+        return replies.header(info, config.output, request_id, delay=delay, seed=seed, voice=voice, queue=queue)
+
+    return ChunkWriter(send, header, info.output_sample_rate, config.output, summary)

@@ -67,8 +67,23 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
     evaluations, compile_command = _compiled(directory, config, networks.dit, known, options)
     flow = backend.flow(networks.dit, schedules, evaluations)
     encode_patch = backend.patch_encoder(networks.encode_patch)
-    info = ModelInfo(
-        name=options.name or directory.resolve().name,
+    info = _info(directory, config, options, positions, known, codec_dtype=decoder.dtype)
+    layout = PromptLayout(
+        tokenize=tokenizer,
+        patch_shape=(config.patch_size, config.feat_dim),
+        context=-(-decoder_context(config.vae) // config.patch_size),
+    )
+    parts = networks, flow, encode_patch, codec, backend, bank
+    return VoxCPM(config, info, layout, *parts, compile_command, options.timesteps)
+
+
+def _info(
+    directory: Path, config: VoxCPMConfig, options: LoadOptions, positions: int, known: str, *, codec_dtype: torch.dtype
+) -> ModelInfo:
+    """What clients may know of the model, whose fingerprint is `known`."""
+    name = options.name or directory.resolve().name
+    return ModelInfo(
+        name=name,
         architecture=config.architecture,
         fingerprint=known,
         input_sample_rate=config.vae.sample_rate,
@@ -82,18 +97,11 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
         abilities=abilities(references=config.takes_references, styles=config.takes_styles),
         tracks=(LATENTS,),
         latents=LatentShape(frames=config.patch_size, dim=config.feat_dim),
-        device=str(device),
+        device=str(options.device),
         dtype=str(options.dtype).removeprefix("torch."),
-        codec_dtype=str(decoder.dtype).removeprefix("torch."),
+        codec_dtype=str(codec_dtype).removeprefix("torch."),
         languages=languages(directory, options.name or ""),
     )
-    layout = PromptLayout(
-        tokenize=tokenizer,
-        patch_shape=(config.patch_size, config.feat_dim),
-        context=-(-decoder_context(config.vae) // config.patch_size),
-    )
-    parts = networks, flow, encode_patch, codec, backend, bank
-    return VoxCPM(config, info, layout, *parts, compile_command, options.timesteps)
 
 
 def _compiled(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 
 from voxcpm_grpc import logs, progress
-from voxcpm_grpc.ipc import messages
+from voxcpm_grpc.ipc import encoding, messages
 from voxcpm_grpc.ipc.messages import Report, Starting
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.worker.dispatcher import Dispatcher, EngineLike
@@ -63,7 +63,7 @@ class VoxCPMEngine:
             batch = [item for item in items if item is not None]
             if monotonic() >= heartbeat_at:
                 heartbeat_at = monotonic() + messages.HEARTBEAT_SECONDS
-                batch.append(messages.encode_reports([self._timer.heartbeat()]))
+                batch.append(encoding.encode_reports([self._timer.heartbeat()]))
             if batch:
                 yield batch
             if ended:
@@ -75,7 +75,7 @@ class VoxCPMEngine:
                 self._send(reports)
 
     def _send(self, reports: list[Report]) -> None:
-        self._outbox.put(messages.encode_reports(reports))  # encoded at once, because the engine reuses its buffers
+        self._outbox.put(encoding.encode_reports(reports))  # encoded at once, because the engine reuses its buffers
 
     def _sent(self, seconds: float) -> Iterator[bytes | None]:
         """Yield the items that wait to be sent. Waits up to `seconds` for the first."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc import messages
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import Command, Heartbeat, Ready, Report, StartFailed, Starting, Stop
 from voxcpm_grpc.logs import DEFAULT, LogOptions
 from voxcpm_grpc.pool.local import START_SECONDS, STOP_SECONDS
@@ -118,7 +118,7 @@ class RayEngine:
         return info
 
     def post(self, command: Command) -> None:
-        data = messages.encode_command(command)
+        data = encoding.encode_command(command)
         if self._running and not self._running.done():
             self._outbox.append(data)
             self._posted.set()
@@ -133,7 +133,7 @@ class RayEngine:
         with contextlib.suppress(RayError):  # `_run` logs it
             async for batch in self._batches:
                 for data in await batch:
-                    reports = messages.decode_reports(data)
+                    reports = encoding.decode_reports(data)
                     if isinstance(reports[0], Heartbeat | Ready | Starting | StartFailed):
                         yield reports
                     else:
