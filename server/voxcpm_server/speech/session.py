@@ -105,15 +105,11 @@ class Session:
         self._unfinished: dict[tuple[int, int], Segment] = {}  # queued, and their end not yet sent
         self.summary = Summary(began=time.monotonic()) if reply is None else reply.summary
         self._idle = IdleTimeout(tasks=3, seconds=limits.stream_idle_seconds)
-        size = max(1, int(config.max_lead * info.output_sample_rate / info.samples_per_step))
-        self._window = Window(size, ahead=config.continuity is Continuity.INDEPENDENT)
+        self._window = _window(info, config)
         self._work: PeekableQueue[Work] = PeekableQueue()
-        self._output = OutputQueue(
-            max_merged=MERGED_SECONDS * info.output_sample_rate,
-            max_gathered=config.max_lead / 2 * info.output_sample_rate,  # the engine works on the other half
-        )
+        self._output = _output_queue(info, config)
         self._chunks = (
-            reply.chunks if reply else _chunk_writer(info, config, request_id, voice_name, send, self.summary)
+            _chunk_writer(info, config, request_id, voice_name, send, self.summary) if reply is None else reply.chunks
         )
         self._speaker = Speaker(
             config,
@@ -132,9 +128,8 @@ class Session:
             quota=quota,
             preparation=preparation or TextPreparation(),
         )
-        self._request_id = request_id
+        self._request_id, self._ends_reply = request_id, reply is None
         log.debug(LogLine("stream", request_id=request_id, requests=f"{self._speaker.key}.TURN.SEGMENT"))
-        self._ends_reply = reply is None
         self._claim = LanguageClaim(info.languages)
         self._chunks.warn(*warnings, *self._claim.of_language(config.segmentation.language))
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -322,6 +317,18 @@ class Session:
                     return
                 case Stop():
                     return
+
+
+def _window(info: ModelInfo, config: GenerateConfig) -> Window:
+    size = max(1, int(config.max_lead * info.output_sample_rate / info.samples_per_step))
+    return Window(size, ahead=config.continuity is Continuity.INDEPENDENT)
+
+
+def _output_queue(info: ModelInfo, config: GenerateConfig) -> OutputQueue:
+    return OutputQueue(
+        max_merged=MERGED_SECONDS * info.output_sample_rate,
+        max_gathered=config.max_lead / 2 * info.output_sample_rate,  # the engine works on the other half
+    )
 
 
 def _chunk_writer(
