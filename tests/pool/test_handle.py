@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import zmq
 from support.fake_engine import (
     INFO,
     CompileForever,
@@ -320,7 +321,8 @@ async def test_the_work_of_a_front_that_has_ended_makes_room_for_that_of_another
 async def test_an_engine_does_no_work_for_a_process_without_its_key():
     """Every user of a host can connect to its loopback interface."""
     async with started(MakeFake(slots=1)) as handle, connected(handle) as front:
-        stranger = FrontSocket(handle.address.partition("#")[0], "stranger")
+        where = handle.address.rpartition("#")[0]
+        stranger = FrontSocket(f"{where}#", "stranger")
         stranger.post(m.Submit(request("taken", 100_000), 100_000))
         async with contextlib.aclosing(stranger.reports()) as reports:
             with pytest.raises(TimeoutError):
@@ -328,6 +330,24 @@ async def test_an_engine_does_no_work_for_a_process_without_its_key():
                     await anext(reports)
         assert await finishes_a_request(front), "the slot is free"
         stranger.close()
+
+
+async def test_an_engine_ignores_messages_of_another_number_of_parts():
+    async with started() as handle, connected(handle) as front:
+        with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+            stranger.connect(handle.address.rpartition("#")[0])
+            for parts in ([b""], [b"", b""], [b"a", b"b", b"c"]):
+                stranger.send_multipart(parts)
+            assert await finishes_a_request(front)
+            assert await finishes_a_request(front)
+
+
+async def test_the_folder_of_the_sockets_may_have_any_name(tmp_path, monkeypatch):
+    folder = tmp_path / "a #1"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    async with started() as handle, connected(handle) as front:
+        assert await finishes_a_request(front)
 
 
 async def test_an_engine_that_does_not_stop_in_time_is_killed():

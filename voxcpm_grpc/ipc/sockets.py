@@ -101,9 +101,9 @@ class EngineSocket:
                 yield OWNER, self._commands.recv(zmq.DONTWAIT, copy=False).buffer
         with contextlib.suppress(zmq.Again):
             while True:
-                name, data = self._fronts.recv(zmq.DONTWAIT), self._fronts.recv(zmq.DONTWAIT, copy=False).buffer
-                if name.startswith(self._key):
-                    yield name.removeprefix(self._key).decode(), data
+                sender, *parts = self._fronts.recv_multipart(zmq.DONTWAIT, copy=False)
+                if len(parts) == 1 and sender.bytes.startswith(self._key):
+                    yield sender.bytes.removeprefix(self._key).decode(), parts[0].buffer
 
     def send(self, receiver: str, reports: list[Report]) -> None:
         """Send reports to a front, or to the owner; never waits. Those to a front that is gone are dropped."""
@@ -125,7 +125,7 @@ class FrontSocket:
     def __init__(self, address: str, front: str) -> None:
         context = zmq.asyncio.Context()
         self._socket: zmq.asyncio.Socket = unbounded(context.socket(zmq.DEALER))
-        where, _, key = address.partition("#")
+        where, _, key = address.rpartition("#")
         self._socket.identity = (key + front).encode()
         self._socket.connect(where)
         self._ended = asyncio.Event()
@@ -167,7 +167,7 @@ async def received(socket: zmq.asyncio.Socket, ended: asyncio.Event) -> AsyncGen
 
 
 def unbounded(socket: S) -> S:
-    """The socket without a limit of its queues: no message is dropped; credit and admission bound what waits."""
+    """The socket without a limit of its queues: no message is dropped; windows and admission bound what waits."""
     socket.set_hwm(0)
     socket.linger = 0
     return socket
