@@ -104,7 +104,7 @@ def _lexicon(path: Path | None) -> Lexicon:
 
 
 @dataclass(frozen=True, slots=True)
-class Engines:
+class ModelEngines:
     """The engines of each model, and its checkpoint, which has the presets; None if it is not on this host."""
 
     pools: Sequence[EnginePool]
@@ -112,27 +112,27 @@ class Engines:
 
 
 @asynccontextmanager
-async def engines_elsewhere(plan: Plan) -> AsyncIterator[Engines | None]:
+async def engines_elsewhere(plan: Plan) -> AsyncIterator[ModelEngines | None]:
     """The engines that the plan has, or those of a Ray cluster, not yet started; None for engines of this process.
 
     A server joins the cluster before its first use of gRPC. Raises StartupError.
     """
     if plan.pools or plan.settings.pool != "ray":
-        yield Engines(plan.pools, plan.directories) if plan.pools else None
+        yield ModelEngines(plan.pools, plan.directories) if plan.pools else None
         return
     cluster = Membership(plan.settings.ray.address)
     try:
-        engines = Engines(ray_pools(plan.served, cluster), [local_model(one.settings) for one in plan.served])
+        engines = ModelEngines(ray_pools(plan.served, cluster), [local_model(one.settings) for one in plan.served])
         await joined(cluster)
         yield engines
     finally:
         await cluster.leave()
 
 
-async def engines_here(plan: Plan) -> Engines:
+async def engines_here(plan: Plan) -> ModelEngines:
     """The engines of this process, not yet started. Downloads their checkpoints. Raises StartupError."""
     found = await found_models(plan.served, plan.directories)
-    return Engines(process_pools(plan.served, found), found)
+    return ModelEngines(process_pools(plan.served, found), found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +225,13 @@ async def _admin_port(plan: Plan, files: Files, rpc: RpcServer) -> AsyncIterator
 class Processes:
     """The processes that the server works with: engines, decoders of uploads, and one that normalizes texts."""
 
-    engines: Engines
+    engines: ModelEngines
     decoder: DecodePool
     normalizer: TextNormalizer
 
 
 @asynccontextmanager
-async def processes_started(plan: Plan, elsewhere: Engines | None) -> AsyncIterator[Processes]:
+async def processes_started(plan: Plan, elsewhere: ModelEngines | None) -> AsyncIterator[Processes]:
     """Start the processes, and let a first request run on each engine. Raises StartupError."""
     settings = plan.settings
     engines = elsewhere or await engines_here(plan)

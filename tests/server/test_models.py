@@ -11,6 +11,7 @@ import pytest
 from support.grpc_types import message_of
 from support.uploads import add_hifi, add_prompt, add_reference, chunks_of, recording, upload
 
+from voxcpm_grpc.models.voxcpm.abilities import sampling_options
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.voices.presets import Preset
 
@@ -24,7 +25,8 @@ def two(serve_front, fake):
     def serve(**options: Any) -> Any:
         small = fake()
         small.info = replace(small.info, name="small", languages=("en",))
-        large = fake(info=replace(small.info, name="large", fingerprint="e" * 40, timesteps=(5,), languages=()))
+        other = {"name": "large", "fingerprint": "e" * 40, "languages": (), "options": sampling_options((5,))}
+        large = fake(info=replace(small.info, **other))
         return serve_front(small, others=(large,), **options)
 
     return serve

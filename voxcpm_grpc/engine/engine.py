@@ -118,7 +118,7 @@ class Engine:
         self._awaiting_speech: deque[tuple[Sequence, Finished, dict[str, HostCopy]]] = deque()
         self._jobs = CodecJobs(device)
         self._results: list[Result] = []
-        self._faults = LaunchFaults(self._fail, self.scheduler.blocks)
+        self._faults = LaunchFaults(self.scheduler.blocks)
         self._counts = dict.fromkeys(
             ("steps", "chunks", "prefix_hit_tokens", "prefill_tokens", "finished", "cancelled", "failed"), 0
         )
@@ -281,7 +281,7 @@ class Engine:
         self._announce(batch)
         self._counts["steps"] += bool(batch.steps)
         affected = {*batch.sequences, *(sequence for sequence, _ in batch.swapped_out)}
-        with self._faults.end(affected):
+        with self._faults.end(affected, self._fail):
             for sequence, slot in batch.swapped_out:
                 sequence.saved = self.runner.save(slot, sequence)
                 affected.discard(sequence)
@@ -308,11 +308,11 @@ class Engine:
         steps, self._generating = self._generating, []
         joined = self.scheduler.join(len(steps), monotonic()) if joins else Batch()
         self._announce(joined)
-        with self._faults.end({*steps, *joined.sequences}):
+        with self._faults.end({*steps, *joined.sequences}, self._fail):
             try:
                 self.runner.advance(steps, joined)
             except PrefillError:
-                self._faults.prefill_each(self.runner, joined)
+                self._faults.prefill_each(self.runner, joined, self._fail)
                 self.runner.advance(steps, Batch())
             self._restored(joined)
             self._faults.reset()
@@ -339,7 +339,7 @@ class Engine:
         try:
             return self.runner.launch(batch)
         except PrefillError as fault:
-            self._faults.prefill_each(self.runner, batch)
+            self._faults.prefill_each(self.runner, batch, self._fail)
             if all(sequence.ended for sequence in batch.sequences):
                 raise fault.__cause__ or fault from None
             return self.runner.launch(Batch(steps=[sequence for sequence in batch.steps if not sequence.ended]))

@@ -15,18 +15,20 @@ from voxcpm_grpc.logs import LogLine
 
 logger = logging.getLogger(__name__)
 
+Fail = Callable[[Sequence, VoxCPMError], None]
+
 MAX_CONSECUTIVE = 3  # of launches; the device is then considered lost
 
 
 class LaunchFaults:
     """Ends the sequences of launches that fail, until too many have failed one after the other.
 
-    fail: ends a sequence with an error
     blocks: the pages, whose content is unknown after a fault
+
+    `fail` ends a sequence with an error. It is a method of the owner, who would not be freed at once if this kept it.
     """
 
-    def __init__(self, fail: Callable[[Sequence, VoxCPMError], None], blocks: BlockManager) -> None:
-        self._fail = fail
+    def __init__(self, blocks: BlockManager) -> None:
         self._blocks = blocks
         self._consecutive = 0
 
@@ -35,7 +37,7 @@ class LaunchFaults:
         self._consecutive = 0
 
     @contextmanager
-    def end(self, affected: set[Sequence]) -> Iterator[None]:
+    def end(self, affected: set[Sequence], fail: Fail) -> Iterator[None]:
         """End these sequences if the launch in the block fails. Raises the fault if too many followed each other."""
         try:
             yield
@@ -47,12 +49,12 @@ class LaunchFaults:
             logger.exception("a step failed and ends %d requests", len(running))
             for sequence in running:
                 failure = "the engine failed in a step that served this request; try again"
-                self._fail(sequence, Unavailable(failure, reason=Reason.NO_ENGINE))
+                fail(sequence, Unavailable(failure, reason=Reason.NO_ENGINE))
             self._blocks.clear_cache()
             if self._consecutive >= MAX_CONSECUTIVE:
                 raise
 
-    def prefill_each(self, runner: Runner, batch: Batch) -> None:
+    def prefill_each(self, runner: Runner, batch: Batch, fail: Fail) -> None:
         """Prefill one sequence after the other, and end those whose own prefill fails."""
         self._blocks.clear_cache()
         for sequence, alone in batch.prefills():
@@ -62,4 +64,4 @@ class LaunchFaults:
                 raise
             except Exception:
                 logger.exception(LogLine("the prefill failed", **sequence.names))
-                self._fail(sequence, Internal())
+                fail(sequence, Internal())

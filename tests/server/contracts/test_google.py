@@ -83,7 +83,8 @@ async def test_fields_become_those_of_a_stream(serve_front):
         slow = await stub(served).SynthesizeSpeech(request(LONG))
         quiet = await stub(served).SynthesizeSpeech(request(LONG, audio_config__volume_gain_db=-20.0))
         await stub(served).SynthesizeSpeech(request(input__prompt="a calm old man", voice__language_code="de-DE"))
-        assert served.pool.requests[-1].text == f"(a calm old man){TEXT}"
+        last = served.pool.requests[-1]
+        assert (last.style, last.text) == ("a calm old man", TEXT)
     seconds, loudness = zip(*(measured(reply.audio_content) for reply in (fast, slow, quiet)), strict=True)
     assert seconds[0] == pytest.approx(seconds[1] / 2, rel=0.1) and seconds[2] == seconds[1]
     assert loudness[2] == pytest.approx(loudness[1] / 10, rel=0.1)
@@ -189,7 +190,8 @@ async def streamed(served, *messages) -> bytes:
 async def test_a_stream_speaks_sentences_from_pieces_of_text(serve_front):
     async with serve_front(server=ON) as served:
         audio = await streamed(served, config(), piece("One two.", prompt="softly"), piece(" Thr"), piece("ee."))
-        assert [one.text for one in served.pool.requests] == ["(softly)One two.", " Three."]
+        spoken = [(one.style, one.text) for one in served.pool.requests]
+        assert spoken == [("softly", "One two."), ("", " Three.")]
         info = served.pool.info
         steps = sum(len(one.text) for one in served.pool.requests)
     assert len(audio) / 2 / 24000 == pytest.approx(steps * info.samples_per_step / info.output_sample_rate, abs=0.05)

@@ -60,7 +60,7 @@ async def test_a_stream_begins_with_the_rate_of_its_samples(serve_front):
         first, *others = [reply async for reply in stub(served).TTSStream(request(instructions="softly"))]
         info, [ours] = served.pool.info, served.pool.requests
     assert json.loads(first.message) == {"sample_rate": info.output_sample_rate}
-    assert ours.text == f"(softly){TEXT}"
+    assert (ours.style, ours.text) == ("softly", TEXT)
     assert sum(len(reply.audio) for reply in others) == 2 * len(ours.text) * info.samples_per_step
 
 

@@ -92,7 +92,7 @@ async def test_options_and_recordings_become_those_of_a_stream(serve_front):
         styled, reference, prompt, chinese = served.pool.requests
     sampling = styled.sampling
     assert (sampling.seed, sampling.cfg_value, sampling.inference_timesteps) == (7, 3.5, 6)
-    assert styled.text == f"(softly){TEXT}"
+    assert (styled.style, styled.text) == ("softly", TEXT)
     assert reference.conditioning.reference is not None and reference.conditioning.prompt is None
     transcripts = [one.conditioning.prompt and one.conditioning.prompt.text for one in (prompt, chinese)]
     assert transcripts == ["The words of it. ", "说的话。"]
