@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.servicers import serving
 
-from tools.voice import evaluate, judge, naturalness
+from tools.voice import evaluate, judge
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
 from tools.voice.evaluate import Row, bounds, evaluate_all, page
 from tools.voice.record import MODES, cases, record_all
@@ -118,12 +118,6 @@ def test_the_judges_hear_16_khz_of_a_file_too(tmp_path):
     assert x.dtype == np.int16 and len(x) == pytest.approx(len(speech("emma")) * judge.RATE / RATE, abs=2)
     np.testing.assert_array_equal(x, heard("emma"))
     assert judge.heard(x, judge.RATE) is x
-
-
-@pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="needs onnxruntime and speechmos")
-def test_noise_is_less_natural_than_speech():
-    score, noise = naturalness.P808(), np.random.default_rng(1).integers(-3000, 3000, 48_000).astype(np.int16)
-    assert score(heard("miles")) > 3.5 > score(noise)
 
 
 # --------------------------------------------------------------- evaluation
