@@ -59,7 +59,7 @@ class PlayedEngine:
 
     def __init__(self, context: zmq.asyncio.Context, address: str) -> None:
         self._socket: zmq.asyncio.Socket = unbounded(context.socket(zmq.ROUTER))
-        self.address = bind(self._socket, address)
+        self.address = f"{bind(self._socket, address)}#"  # without a key
 
     def ready(self, restarts: int) -> m.EngineReady:
         return m.EngineReady(ENGINE, self.address, "3", INFO, restarts)
