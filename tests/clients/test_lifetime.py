@@ -123,6 +123,18 @@ def test_closing_a_blocking_client_ends_the_calls_of_other_threads_with_the_reas
     closing.join(HANG_SECONDS)
 
 
+async def test_closing_a_client_at_any_moment_ends_its_call_with_the_reason(server):
+    server.hold.clear()
+    for turns in range(40):  # of the event loop, from before the call to the wait for its first message
+        client = AsyncClient(server.target)
+        call = asyncio.create_task(client.say("Hello."))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await client.aclose()
+        with pytest.raises(UnusableClient, match=CLOSED):
+            await asyncio.wait_for(call, HANG_SECONDS)
+
+
 async def test_a_call_that_its_caller_cancels_is_cancelled(server):
     server.hold.clear()
     async with AsyncClient(server.target) as client:

@@ -177,7 +177,10 @@ class AsyncStream:
     async def _receive(self) -> pb.AudioChunk | None:
         """The next message, after as many retries as it takes; None at the end."""
         while True:
-            assert self._responses is not None and self._status is not None and self._attempts is not None
+            if self._responses is None:  # the client or the stream was closed before this task ran
+                self._connection.check()
+                return None
+            assert self._status is not None and self._attempts is not None
             try:
                 message = await anext(self._responses, None)
                 self._answered = self._connection.reached = True
