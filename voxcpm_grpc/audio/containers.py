@@ -1,4 +1,4 @@
-"""What the bytes of a file say about its recording, where FFmpeg does not pass it on."""
+"""Facts about a recording in the bytes of its file that FFmpeg does not pass on."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a file says about its recording. promised: its length in seconds; 0 if it does not tell."""
+    """The facts of a file about its recording. promised: its length in seconds; 0 if it does not tell."""
 
     rate: int
     promised: float = 0.0

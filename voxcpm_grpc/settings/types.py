@@ -26,7 +26,7 @@ class Frozen(BaseModel):
 
 
 def checked(check: Callable[[str], Checked], text: str) -> Checked:
-    """What `check` makes of a text. Raises an error of the schema with the message of its ValueError."""
+    """The value that `check` makes of a text. Raises an error of the schema with the message of its ValueError."""
     try:
         return check(text)
     except ValueError as error:

@@ -41,7 +41,7 @@ def in_words_of(fields: Mapping[str, str]) -> Generator[None]:
 
 
 def _renamed(path: str, fields: Mapping[str, str]) -> str:
-    """What stands for a path, or for the nearest one around it; the path itself if nothing does.
+    """The field of the contract for a path, or for the nearest one around it; the path itself if there is none.
 
     An entry of a list keeps its index.
     """

@@ -80,7 +80,7 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
 def _info(
     directory: Path, config: VoxCPMConfig, options: LoadOptions, positions: int, known: str, *, codec_dtype: torch.dtype
 ) -> ModelInfo:
-    """What clients may know of the model, whose fingerprint is `known`."""
+    """The description of the model for clients. Its fingerprint is `known`."""
     name = options.name or directory.resolve().name
     return ModelInfo(
         name=name,

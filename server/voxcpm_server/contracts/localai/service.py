@@ -106,7 +106,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def contract(folder: Path | None) -> Contract:
-    """Raises StartupError."""
+    """The contract of LocalAI's backends, which write into `folder`. Raises StartupError."""
     if folder is not None and not folder.is_dir():
         raise StartupError(f"contracts.localai_folder is {folder}, which is no folder; make it, or name another one")
     return Contract("localai", localai.DESCRIPTOR.services_by_name["Backend"], partial(LocalAIService, folder=folder))
