@@ -299,7 +299,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--alone", type=float, default=0.75, help="share of the time before discriminators join; 1: never"
     )
-    parser.add_argument("--batch", type=int, default=24, help="crops of one second in a batch")
+    parser.add_argument("--batch", type=int, default=24, help="crops in a batch")
+    parser.add_argument("--crop", type=float, default=1.0, help="seconds of a crop, rounded to whole latents")
     parser.add_argument("--adamw", action="store_true", help="use AdamW for the matrices too, instead of Muon")
     parser.add_argument(
         "--rate", type=float, help=f"highest learning rate; default {RATE_FIRST:g}, after --start {RATE_LATER:g}"
@@ -327,7 +328,9 @@ def main() -> None:
     config, start = start_of(args.start) if args.start else (codec_config(args.toy), None)
     while not (args.speech / "speech.json").exists():
         time.sleep(0.5)
-    crops = Crops(Speech(args.speech), args.batch, RATE, device, args.seed)
+    samples = math.prod(config["encoder_rates"])  # of a latent
+    crop = max(1, round(args.crop * RATE / samples)) * samples
+    crops = Crops(Speech(args.speech), args.batch, crop, device, args.seed)
     half = gpu and not args.full_precision
     peak = args.rate or (RATE_LATER if args.start else RATE_FIRST)
     trainer = Trainer(

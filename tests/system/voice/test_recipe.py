@@ -29,7 +29,18 @@ def test_a_text_becomes_a_checkpoint_that_speaks_and_is_judged(tmp_path: Path) -
     (tmp_path / "few.txt").write_text("It rained in the night.\n")
     step("tools.voice.phonemes", tmp_path / "text.txt", tmp_path / "lines.jsonl")
     step("tools.voice.speak", tmp_path / "lines.jsonl", tmp_path / "speech", "--toy")
-    step("tools.voice.train_vae", tmp_path / "speech", tmp_path / "codec", "--toy", "--seconds", 4, "--batch", 2)
+    step(
+        "tools.voice.train_vae",
+        tmp_path / "speech",
+        tmp_path / "codec",
+        "--toy",
+        "--seconds",
+        4,
+        "--batch",
+        2,
+        "--crop",
+        0.5,
+    )
     step("tools.voice.encode", tmp_path / "speech", tmp_path / "codec", tmp_path / "latents")
     step(
         "tools.voice.train_model", tmp_path / "latents", tmp_path / "model", "--toy", "--seconds", 1,
