@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
+import sys
 
 import grpc
 import pytest
@@ -25,6 +27,26 @@ def test_neither_ctrl_c_nor_a_second_signal_waits_for_the_drain_delay(tmp_path, 
             wait_until(lambda after=after: after in server.log)
             server.process.send_signal(number)
         assert server.process.wait(HANG_SECONDS) == 0
+
+
+JUST_READY = """
+import asyncio, os, signal, time
+from voxcpm_server.signals import ABORT_SECONDS, Signals
+
+async def serve():
+    signals = Signals()
+    os.kill(os.getpid(), signal.SIGINT)  # before the event loop runs again
+    print((await signals.wait(asyncio.Event().wait())).name, flush=True)
+    time.sleep(3 * ABORT_SECONDS)  # streams end
+    print("drained")
+
+asyncio.run(serve())
+"""
+
+
+def test_a_signal_to_a_server_that_has_just_become_ready_lets_it_drain():
+    done = subprocess.run([sys.executable, "-c", JUST_READY], capture_output=True, text=True, timeout=HANG_SECONDS)
+    assert (done.stdout.split(), done.returncode) == (["SIGINT", "drained"], 0), done.stderr
 
 
 @pytest.mark.parametrize("fronts", [1, 2])
