@@ -22,8 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # Upper bounds in GB of what pip downloads for Python 3.11 on Linux. tests/system/first-hour compares them with its log.
 PACKAGES_GB, TORCH_GB, CUDA_TORCH_GB, TESTS_GB = 0.1, 0.2, 2.7, 0.5
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-# The demo compiles the modules that it imports, few of those in torch. For the tests all are compiled, because they
-# start many processes, perhaps without permission to keep what they compile.
+# The demo compiles the modules that it imports, few of those in torch. For the tests nearly all are compiled, because
+# they start many processes, perhaps without permission to keep what they compile.
+RARELY_IMPORTED = r"/(ray|sympy|networkx|pip)/"  # half of all modules
 PIP = ("-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile", "--only-binary", ":all:")
 
 
@@ -101,9 +102,8 @@ def install(venv: Path, torch: str, index: str, tests: bool) -> None:
         print("installing the test tools", flush=True)
         run(python, *PIP, "--editable", f"{ROOT}[server,test]")
         packages = sysconfig.get_path("purelib", vars={"base": str(venv)})
-        subprocess.run(
-            [python, "-m", "compileall", "-qq", "-j", "0", packages]
-        )  # fails for templates of other programs
+        compiling = [python, "-m", "compileall", "-qq", "-j", "0", "-x", RARELY_IMPORTED, packages]
+        subprocess.run(compiling)  # fails for templates of other programs
     else:
         print("installing voxcpm-grpc with its server and the bundled voice", flush=True)
         run(python, *PIP, ROOT / "voxcpm_grpc" / "demo", "--editable", f"{ROOT}[server]")

@@ -35,6 +35,8 @@ class Signals:
     async def wait(self, no_engine_left: Coroutine[Any, Any, object]) -> signal.Signals:
         """Wait for a signal and return it. Raises StartupError if `no_engine_left` returns first."""
         self._waiting = True
+        if self._first is None:  # no start has been aborted; a signal that came just now only ends the wait
+            signal.setitimer(signal.ITIMER_REAL, 0)
         watch, stop = asyncio.create_task(no_engine_left), asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait((watch, stop), return_when=asyncio.FIRST_COMPLETED)

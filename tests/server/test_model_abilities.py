@@ -96,6 +96,10 @@ async def test_what_the_model_cannot_do_is_refused_with_its_sentence(served):
     assert (await refused(served.stub.EncodeLatents(messages)))[1].startswith("fake has no latents")
     adapted = pb.GenerateConfig(turn=pb.TurnConfig(lora="warm"))
     assert (await refused(served.generate(adapted, "Hello.")))[1].startswith("fake takes no LoRA adapter")
+    assert await refused(add_prompt(served, options=pb.VoiceOptions(lora="warm"))) == (
+        "FAILED_PRECONDITION",
+        "fake takes no LoRA adapter; leave it out",
+    )
     hifi = pb.AddHifiConfig(uploaded_prompt=pb.UploadedPrompt(transcript="Hi. "), same_as_prompt=pb.SameAsPrompt())
     added = chunks_of(served.stub.AddHifi, upload(pb.AddHifiRequest, hifi, (0, recording())))
     assert (await refused(added))[1] == "fake takes no hifi voice; use a prompt"

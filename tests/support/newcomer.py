@@ -75,13 +75,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Served:
-    """A server in the newcomer's environment. `seconds`: from its start to "listening on"; 0 without waiting."""
+    """A server in the newcomer's environment."""
 
     address: str
     process: subprocess.Popen[bytes]
     output: Path
     errors: Path
-    seconds: float = 0.0
 
     def stop(self) -> None:
         if self.process.poll() is None:

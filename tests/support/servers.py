@@ -17,6 +17,7 @@ from support.checkpoints import TINY
 from support.waiting import HANG_SECONDS, NEVER_SECONDS
 
 STOP_SECONDS = HANG_SECONDS
+LIGHT = ("--decode-workers", "1", "--engine.compile", "off")  # no compiler works for minutes beside the tests
 # On a busy host only the end of a process, and no timeout, means that an engine or a front is lost.
 UNTIMED = (
     "--supervision.silence-seconds",
@@ -63,7 +64,7 @@ class Server:
 @contextmanager
 def serving(voices: str | Path, *flags: str, model: Path | str = TINY) -> Iterator[Server]:
     """Serve a model on a free port, with the voice store at a URL, until the end of the block."""
-    command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", "127.0.0.1:0", "--decode-workers", "1"]
+    command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", "127.0.0.1:0", *LIGHT]
     with tempfile.NamedTemporaryFile("w+", prefix="voxcpm-", suffix=".log") as log:
         process = subprocess.Popen(
             [*command, "--model", str(model), "--voices.url", str(voices), *UNTIMED, *flags],

@@ -61,6 +61,7 @@ class EngineCall(Generic[T]):
     admitted: bool = field(init=False, default=False)  # by an engine, perhaps one that was lost
     has_slot: bool = field(init=False, default=False)  # given by the present engine, which may take it away for a time
     has_output: bool = field(init=False, default=False)
+    ended: bool = field(init=False, default=False)  # the reader has read the last event, or wants no more
     events: PeekableQueue[Event | CodecChunk | VoxCPMError | None] = field(init=False, default_factory=PeekableQueue)
     _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
     _created: float = field(init=False, default_factory=monotonic)
@@ -72,7 +73,6 @@ class EngineCall(Generic[T]):
     _paused_at: float = field(init=False, default=0.0)
     _paused_seconds: float = field(init=False, default=0.0)
     _held: list[CodecChunk] = field(init=False, default_factory=list)
-    _ended: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.limit = self.window if self.first_limit is None else self.first_limit
@@ -83,7 +83,7 @@ class EngineCall(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        if self._ended:
+        if self.ended:
             raise StopAsyncIteration
         try:
             event = await self.events.get()
@@ -97,13 +97,13 @@ class EngineCall(Generic[T]):
             case None:
                 raise StopAsyncIteration
             case VoxCPMError():
-                self._ended = True
+                self.ended = True
                 try:
                     raise event
                 finally:
                     del event  # which refers to this frame
             case Finished() | CodecChunk(last=True):
-                self._ended = True
+                self.ended = True
         return cast(T, event)
 
     def allow(self, limit: int) -> None:
@@ -122,9 +122,9 @@ class EngineCall(Generic[T]):
 
     def cancel(self) -> None:
         """Stop the work and the iteration. Does nothing after the end."""
-        if self._ended:
+        if self.ended:
             return
-        self._ended = True
+        self.ended = True
         self.events.put(None)  # wakes a reader in another task
         if self._post:
             self._post(Cancel(self.id))
@@ -135,7 +135,7 @@ class EngineCall(Generic[T]):
 
     def __del__(self) -> None:
         # A finalizer runs in any thread, and possibly after the loop was closed.
-        if not self._ended and self._post and not self._loop.is_closed():
+        if not self.ended and self._post and not self._loop.is_closed():
             with contextlib.suppress(RuntimeError):  # the loop is closed at this moment
                 self._loop.call_soon_threadsafe(self._post, Cancel(self.id))
 
@@ -145,11 +145,6 @@ class EngineCall(Generic[T]):
     def is_stream(self) -> bool:
         """True if the call takes a slot of its engine."""
         return self.window > 0
-
-    @property
-    def ended(self) -> bool:
-        """True if the reader has read the last event, or wants no more."""
-        return self._ended
 
     @property
     def wait_seconds_left(self) -> float:

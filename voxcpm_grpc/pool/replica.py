@@ -69,7 +69,7 @@ class Replica:
         self._connection: Connection | None = None
         self._is_ready = False
         self._reading: asyncio.Task[None] | None = None
-        self._info: ModelInfo | None = None
+        self.info: ModelInfo | None = None  # the model of the latest engine; None before the first one is ready
         self._external_load = NO_LOAD
         self._stats: EngineStats | None = None
         self._stats_at = 0.0  # when they arrived, by the clock of the event loop
@@ -113,11 +113,6 @@ class Replica:
         """Seconds since `stats` arrived."""
         return asyncio.get_running_loop().time() - self._stats_at
 
-    @property
-    def info(self) -> ModelInfo | None:
-        """The model of the latest engine; None before the first one is ready."""
-        return self._info
-
     async def refresh_stats(self, seconds: float) -> None:
         """Ask the engine for `stats` of this moment, and wait up to `seconds` for them.
 
@@ -140,7 +135,7 @@ class Replica:
 
         Paused streams do not count and, unless `is_batch` is true, batch streams.
         """
-        return self._info is not None and self._count(with_batch=is_batch).streams > self._info.max_slots
+        return self.info is not None and self._count(with_batch=is_batch).streams > self.info.max_slots
 
     def load(self, *, is_batch: bool = False) -> tuple[Room, float]:
         """The room for a new stream, and the outstanding steps. Both include the work for other fronts.
@@ -149,11 +144,11 @@ class Replica:
         stream is interactive.
         """
         work = self._count(with_batch=True)
-        if self._info is None or work.streams < self._info.max_slots:
+        if self.info is None or work.streams < self.info.max_slots:
             return Room.SLOT, work.steps
-        if not is_batch and self._count(with_batch=False).streams < self._info.max_slots:
+        if not is_batch and self._count(with_batch=False).streams < self.info.max_slots:
             return Room.BATCH, work.steps
-        limit = self._info.max_queue
+        limit = self.info.max_queue
         return Room.QUEUE if limit is None or self.queued(is_batch=is_batch) < limit else Room.NONE, work.steps
 
     @property
@@ -167,13 +162,13 @@ class Replica:
         Batch streams count only if `is_batch` is true.
         """
         work = self._count(with_batch=is_batch)
-        free = max(0, self._info.max_slots - work.streams + work.waiting) if self._info else 0
+        free = max(0, self.info.max_slots - work.streams + work.waiting) if self.info else 0
         return max(0, work.waiting - free)
 
     def queue_seconds(self, *, is_batch: bool = False) -> float | None:
         """The estimated wait of a new stream for its slot; None while nothing is known about the time of streams."""
         seconds, external = self._step_time.seconds, self._external_load
-        if self._info is None or seconds is None:
+        if self.info is None or seconds is None:
             return None
         streams = external.streams - (0 if is_batch else external.batch)
         others_wait = external.waiting - (0 if is_batch else external.batch_waiting)
@@ -184,7 +179,7 @@ class Replica:
                 (running if call.has_slot else waiting).append(seconds * call.steps_left)
         most = math.inf if is_batch else self._capacity.seconds_to_lead(len(running) + len(waiting) + 1)
         running, waiting = ([min(left, most) for left in group] for group in (running, waiting))
-        return seconds_until_slot(running, waiting, self._info.max_slots)
+        return seconds_until_slot(running, waiting, self.info.max_slots)
 
     def _count(self, *, with_batch: bool) -> _Work:
         """The work of the engine for all fronts. The steps are always those of all streams."""
@@ -234,7 +229,7 @@ class Replica:
     def on_ready(self, connection: Connection, info: ModelInfo, restarts: int) -> None:
         """An engine takes commands, the one after `restarts` others."""
         self._lose()  # the last reports of the one before may still be expected
-        self._connection, self._info, self._is_ready = connection, info, True
+        self._connection, self.info, self._is_ready = connection, info, True
         self.restarts.count = restarts
         self._capacity = Capacity(info.samples_per_step / info.output_sample_rate)
         self._reading = keep_running(lambda: self._read(connection), f"reading the reports of {self.name}")

@@ -159,14 +159,9 @@ class AdmissionGate:
         self._max_streams = limits.max_streams
         self._max_of_connection = limits.streams_per_connection
         self._max_of_caller = limits.streams_per_caller
-        self._streams = 0
+        self.streams = 0  # that are open
         self._of_connection: Counter[str] = Counter()
         self._of_caller: Counter[str] = Counter()
-
-    @property
-    def streams(self) -> int:
-        """Number of open streams."""
-        return self._streams
 
     @contextmanager
     def enter(self, caller: str, connection: str, *, stream: bool) -> Iterator[None]:
@@ -175,19 +170,19 @@ class AdmissionGate:
             self._check(caller, connection)
             self._of_connection[connection] += 1
             self._of_caller[caller] += 1
-        self._streams += stream
+        self.streams += stream
         try:
             yield
         finally:
             if stream:
                 _subtract(self._of_connection, connection)
                 _subtract(self._of_caller, caller)
-            self._streams -= stream
+            self.streams -= stream
 
     def _check(self, caller: str, connection: str) -> None:
         """Raise Exhausted if another stream of this caller and connection does not fit."""
-        if self._streams >= self._max_streams:
-            reason, count, limit = Reason.TOO_MANY_STREAMS, self._streams, self._max_streams
+        if self.streams >= self._max_streams:
+            reason, count, limit = Reason.TOO_MANY_STREAMS, self.streams, self._max_streams
             text = f"{count} streams are open and the limit is {limit}; retry later"
         elif connection and self._of_connection[connection] >= self._max_of_connection:
             reason, count = Reason.TOO_MANY_STREAMS_OF_CONNECTION, self._of_connection[connection]

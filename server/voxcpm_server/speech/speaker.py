@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -101,7 +101,7 @@ class Speaker:
         )
         self._begun = self._summary.segments > 0  # so that it cannot be retried
         self._has_paused = False  # silence was sent
-        self._pauses: list[Silence | Silent] = []  # before the first segment
+        self.pauses: list[Silence | Silent] = []  # and silent segments, which wait for the first segment
         self._first_speech: list[np.ndarray] = []  # audio of the segment that decides the voice, at the output rate
 
     async def run(self) -> None:
@@ -168,21 +168,20 @@ class Speaker:
             first = await self._admitted(attempt)
 
     async def _admitted(self, segment: Segment) -> Event:
-        """The first event of a segment, whose context is as short as it must be."""
-        while (first := await self._admission(self._call)) is None:
+        """The first event of a segment. Its context becomes as short as the engine needs it."""
+        while True:
+            try:
+                return await self._first_event()
+            except TooLong as error:
+                if not self._context.shorten(error.positions - error.limit):
+                    raise
             await self._again(segment)
-        return first
 
     async def _again(self, segment: Segment) -> None:
         """Replace the call of a segment by a new one."""
         self._timings.pop(self._call, None)  # the attempt that follows is the segment's
         await self._close(self._call)
         self._call = self._generate(segment)
-
-    @property
-    def pauses(self) -> Sequence[Silence | Silent]:
-        """The pauses and the silent segments that wait for the first segment."""
-        return self._pauses
 
     def _pass_on(self, work: Silence | Silent | FlushDone | End) -> None:
         """Put an item that is not generated into the output.
@@ -192,18 +191,18 @@ class Speaker:
         if isinstance(work, Silent) and self._summary.first_audio is None:
             self._summary.reason = EndReason.NOTHING_TO_SAY
         if isinstance(work, Silence | Silent) and not self._begun:
-            self._pauses.append(work)
+            self.pauses.append(work)
             return
         self._put_pauses()
         self._has_paused = self._has_paused or isinstance(work, Silence)
         self._output.put(work)
 
     def _put_pauses(self) -> None:
-        if any(isinstance(item, Silence) for item in self._pauses):
+        if any(isinstance(item, Silence) for item in self.pauses):
             self._begun = self._has_paused = True
-        for item in self._pauses:
+        for item in self.pauses:
             self._output.put(item)
-        self._pauses.clear()
+        self.pauses.clear()
 
     async def _close(self, call: EngineCall[Event]) -> None:
         await call.aclose()
@@ -249,7 +248,7 @@ class Speaker:
 
     def reset(self) -> None:
         """Forget the speech before an interrupt."""
-        self._pauses.clear()
+        self.pauses.clear()
         self._context.reset()
 
     async def _keep_timbre(self) -> None:
@@ -302,24 +301,15 @@ class Speaker:
         max_queue, remaining = self._config.max_queue, self._remaining()
         return max_queue if remaining is None else min(max_queue, DEADLINE_SHARE * remaining)
 
-    async def _admission(self, call: EngineCall[Event]) -> Event | None:
-        """The first event of a segment; None if the engine has no room for its context, which is shorter now."""
-        try:
-            return await self._first_event(call)
-        except TooLong as error:
-            if not self._context.shorten(error.positions - error.limit):
-                raise
-            return None
-
-    async def _first_event(self, call: EngineCall[Event]) -> Event:
-        """Raises Exhausted if a stream without audio gets no slot in time.
+    async def _first_event(self) -> Event:
+        """The first event of the call in progress. Raises Exhausted if a stream without audio gets no slot in time.
 
         A stream with audio waits until its deadline, because it cannot be retried. The wait for an engine that restarts
         ends in the pool.
         """
+        call, wait = self._call, self._max_wait()
         if self._has_paused or self._summary.speaks:
             return await anext(call)
-        wait = self._max_wait()
         loop = asyncio.get_running_loop()
 
         def expire() -> None:

@@ -22,7 +22,6 @@ from voxcpm_server.wire.text_requests import (
     bare_style,
     read_ends,
     read_lexicon,
-    read_lora,
     read_max_attempts,
     read_pause,
     read_trim,
@@ -49,7 +48,7 @@ class RequestReader:
     ) -> None:
         self.info = info
         self.limits = limits
-        self.find_lora = find_lora
+        self._find_lora = find_lora
         self.style_in_text = style_in_text
         self.recordings = RecordingReader(info, limits)
 
@@ -131,14 +130,16 @@ class RequestReader:
                 effects=self._effects(turn),
                 normalize=turn.normalize,
                 max_attempts=read_max_attempts(turn),
-                adapter=self._lora(turn),
+                adapter=self.adapter(turn),
                 has_adapter=turn.HasField("lora"),
             )
 
-    def _lora(self, turn: pb.TurnConfig) -> Adapter | None:
-        if turn.lora:
-            self.info.require("lora", "lora")
-        return read_lora(turn, self.find_lora)
+    def adapter(self, message: pb.TurnConfig | pb.VoiceOptions) -> Adapter | None:
+        """The LoRA adapter that a message names; None if it names none. Raises NotFound."""
+        if not message.lora:
+            return None
+        self.info.require("lora", "lora")
+        return self._find_lora(message.lora)
 
     def _effects(self, turn: pb.TurnConfig) -> Effects:
         effects = Effects(

@@ -1,14 +1,14 @@
-"""Parts of requests: pauses, lexicons, adapters, and the end of segments. All functions raise InvalidRequest."""
+"""Parts of requests: pauses, lexicons, and the end of segments. All functions raise InvalidRequest."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.lexicon import clean, entry_fault
-from voxcpm_grpc.request import Adapter, ModelInfo, Sampling
+from voxcpm_grpc.request import ModelInfo, Sampling
 from voxcpm_grpc.settings.limits import MAX_TRIM_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs
@@ -65,11 +65,6 @@ def read_max_attempts(turn: pb.TurnConfig) -> int:
             f"retry_badcase_max_times is {given}; it must be 1 to {MAX_ATTEMPTS}", field="retry_badcase_max_times"
         )
     return given if turn.retry_badcase else 1
-
-
-def read_lora(message: pb.TurnConfig | pb.VoiceOptions, find: Callable[[str], Adapter]) -> Adapter | None:
-    """The LoRA adapter that a message names; None if it names none. `find` raises NotFound."""
-    return find(message.lora) if message.lora else None
 
 
 def read_ends(turn: pb.TurnConfig, sampling: Sampling, info: ModelInfo) -> Sampling:

@@ -79,7 +79,7 @@ class UploadReader:
             sources = self._hifi_sources(config)
         with inside("preview"):
             preview = self._preview(config.preview, has_prompt=not isinstance(config, pb.AddReferenceConfig))
-        return inputs.UploadConfig(options=options(config.options, self._reader.find_lora), preview=preview, **sources)
+        return inputs.UploadConfig(options=options(config.options, self._reader.adapter), preview=preview, **sources)
 
     def _preview(self, preview: pb.Preview, *, has_prompt: bool) -> inputs.Preview | None:
         mode = read_enum(PREVIEWS, preview.mode, "mode")

@@ -13,7 +13,6 @@ from voxcpm_server.wire import inputs
 from voxcpm_server.wire.enums import KINDS
 from voxcpm_server.wire.fields import inside, read_enum, read_seconds, refuse_control_characters
 from voxcpm_server.wire.inputs import MAX_NAME
-from voxcpm_server.wire.text_requests import read_lora
 from voxcpm_server.wire.voice import VoiceKind
 
 MAX_LABELS, MAX_LABEL = 32, 200
@@ -53,10 +52,10 @@ def update(request: pb.UpdateVoiceRequest) -> tuple[str, inputs.VoiceChange]:
     return request.id, change
 
 
-def options(options: pb.VoiceOptions, find_lora: Callable[[str], Adapter]) -> inputs.VoiceOptions:
-    """The properties of a voice that an upload sets. `find_lora` raises NotFound for an unknown adapter."""
+def options(options: pb.VoiceOptions, adapter: Callable[[pb.VoiceOptions], Adapter | None]) -> inputs.VoiceOptions:
+    """The properties of a voice that an upload sets. `adapter` raises the errors of the adapter that they name."""
     with inside("options"):
-        read_lora(options, find_lora)
+        adapter(options)
     return inputs.VoiceOptions(
         display_name=_display_name(options.display_name, "options.display_name"),
         labels=_labels(options.labels, "options.labels"),

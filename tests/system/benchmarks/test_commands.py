@@ -116,7 +116,7 @@ def test_front(tmp_path):
 
 
 def test_soak(tmp_path):
-    words = ("--model", str(TINY), "--minutes", "0.3", "--samples", "4", "--users", "3")
+    words = ("--model", str(TINY), "--minutes", "0.15", "--samples", "4", "--users", "3")
     table = published(tmp_path, "soak", *words)
     assert len(table["samples"]) == 4 and table["samples"][-1]["calls"] == sum(table["calls"].values())
     assert {"front", "engine"} <= set(table["samples"][-1]["mib"]) and table["samples"][-1]["voices"] == 0
@@ -124,13 +124,13 @@ def test_soak(tmp_path):
 
 
 def test_restart(tmp_path):
-    words = ("--model", "tiny", "--device", "cpu", "--timesteps", "4", "--kills", "2", "--pause", "0")
+    words = ("--model", "tiny", "--device", "cpu", "--timesteps", "4", "--kills", "1", "--pause", "0")
     command = [sys.executable, "-m", "benchmarks.restart", *words, "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "restart-here.json").read_text())["rows"]
     kills = [(row["standby"], row["kill"], row["took_standby"]) for row in rows]
-    assert kills == [("on", 1, True), ("on", 2, True), ("off", 1, False), ("off", 2, False)]
+    assert kills == [("on", 1, True), ("off", 1, False)]
     for row in rows:
         assert row["ready_s"] > 0.25, "the pause before the first restart"
         assert row["first_audio_s"] > row["usual_audio_s"] > 0 and row["refused"] == 0

@@ -1,4 +1,4 @@
-"""Thousands of generated bodies to a real gateway and its server: none makes either of them fail."""
+"""Generated bodies to a real gateway and its server: none makes either of them fail."""
 
 from __future__ import annotations
 
@@ -89,21 +89,21 @@ def test_every_field_with_every_edge_of_json(connection, path):
             post(connection, path, written(plain(needed) | {field.name: value}))
 
 
-def test_2000_generated_bodies(connection):
+def test_generated_bodies(connection):
     """With any values in some of the fields, and in fields that do not exist, and bodies that are no objects."""
     random = Random(38)
-    for _ in range(2000):
+    for _ in range(600):
         path, (fields, needed) = random.choice(list(BODIES.items()))
         names = [field.name for field in fields] + ["", "nonsense", HALF]
         some = {name: random_json(random) for name in random.sample(names, random.randrange(1, 4))}
         post(connection, path, random_json(random) if random.random() < 0.1 else written(plain(needed) | some))
 
 
-async def test_500_generated_sockets(address):
+async def test_generated_sockets(address):
     """Each ends with a code of the documentation, and with the reason if it fails."""
     random = Random(38)
     names = sorted({field.name for fields in MESSAGES.values() for field in fields})
-    for _ in range(500):
+    for _ in range(150):
         messages: list[Any] = [CONFIG] if random.random() < 0.7 else []
         for _ in range(random.randrange(3)):
             fields = {name: random_json(random) for name in random.sample(names, random.randrange(3))}

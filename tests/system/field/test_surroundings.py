@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.checkpoints import TINY
 from support.ports import free_address
 from support.waiting import HANG_SECONDS, wait_until
 
@@ -46,7 +47,7 @@ def answers(address: str) -> bool:
 @pytest.mark.parametrize("closed", ["<&-", ALL_CLOSED])
 def test_a_server_serves_and_ends_with_closed_streams(tmp_path, closed):
     address = free_address()
-    flags = f"serve --listen {address} --voices.url memory: --drain-delay-seconds 0 --http 127.0.0.1:0"
+    flags = f"serve --model {TINY} --listen {address} --voices.url memory: --drain-delay-seconds 0 --http 127.0.0.1:0"
     with (tmp_path / "log").open("w+") as log:
         command = ["sh", "-c", f"exec {shlex.join(PROGRAM)} {flags} {closed}"]
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=tmp_path)

@@ -18,8 +18,8 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
 LIMIT = 32_768  # as docs/security.md says
-SIZES = (*range(1_000, 64_001, 1_000), LIMIT, LIMIT + 1)
-REPEATS = 20  # of each length
+SIZES = (*range(1_000, 64_001, 3_000), LIMIT, LIMIT + 1)
+REPEATS = 8  # of each length
 SOCKETS = 2
 OK = "OK"
 
@@ -60,7 +60,7 @@ async def test_grpc_gives_each_length_one_answer(site):
 async def test_other_metadata_of_8_to_30_kb_passes_every_time(site):
     async with grpc.aio.insecure_channel(site.server.address) as channel:
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
-        for size in range(8_000, 30_001, 1_000):
+        for size in range(8_000, 30_001, 2_000):
             for name in ("baggage", "cookie"):
                 found = [await grpc_answer(stub, ((name, "x" * size),)) for _ in range(5)]
                 assert found == [OK] * 5

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from support.newcomer import SECONDS
+from support.newcomer import SECONDS, Served
 from support.ports import free_port
 
 LIMIT = 4300  # characters of a stream that wait to be spoken
@@ -95,12 +95,19 @@ def test_type_checkers_accept_the_client(client, tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_book_is_spoken_from_a_pipe(client, serve):
+@pytest.fixture(scope="module")
+def small(serve) -> Iterator[Served]:
+    """A server with small limits that ends without waiting for its streams."""
+    limits = (f"--limits.max-text-chars={LIMIT}", "--limits.max-segment-chars=100")
+    with serve(*limits, "--drain-seconds=0", "--drain-delay-seconds=0") as served:
+        yield served
+
+
+def test_a_book_is_spoken_from_a_pipe(client, small):
     """It is longer than the server lets wait. Of every sentence only the beginning is spoken, with few timesteps."""
     assert len(BOOK) > LIMIT + 200
-    with serve(f"--limits.max-text-chars={LIMIT}", "--limits.max-segment-chars=100") as small:
-        command = ("voxcpm-grpc", "say", "--target", small.address, "--max-steps=2", "--timesteps=4")
-        done = client.run(*command, "--out=book.wav", "--json", text=BOOK)
+    command = ("voxcpm-grpc", "say", "--target", small.address, "--max-steps=2", "--timesteps=4")
+    done = client.run(*command, "--out=book.wav", "--json", text=BOOK)
     assert done.code == 0, done.errors
     assert json.loads(done.output)["summary"]["input_chars"] == len(BOOK)
 
@@ -119,13 +126,13 @@ def test_a_call_is_retried_until_the_server_is_back(client, serve):
     assert int(output) > 1000
 
 
-def test_a_server_that_shuts_down_in_mid_stream_says_so(client, serve):
-    with serve("--drain-seconds=0", "--drain-delay-seconds=0") as served:
-        command = [client.venv / "bin/python", "-c", SHUTDOWN.format(target=served.address)]
-        with subprocess.Popen(command, env=client.env, stdout=subprocess.PIPE, text=True) as caller:
-            assert caller.stdout and caller.stdout.readline() == "speaking\n"
-            served.process.terminate()
-            error = caller.communicate(timeout=SECONDS)[0]
+def test_a_server_that_shuts_down_in_mid_stream_says_so(client, small):
+    """The last test of this server."""
+    command = [client.venv / "bin/python", "-c", SHUTDOWN.format(target=small.address)]
+    with subprocess.Popen(command, env=client.env, stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout and caller.stdout.readline() == "speaking\n"
+        small.process.terminate()
+        error = caller.communicate(timeout=SECONDS)[0]
     assert re.match(r"UNAVAILABLE|ABORTED", error)
     assert "shutting down" in error
     assert "no server answers" not in error

@@ -21,7 +21,14 @@ pytestmark = pytest.mark.timeout(600)  # the program is built
 def test_cpp_streams_that_are_not_read_leave_the_others_their_slots(call, build, tmp_path):
     """More streams than the engine has slots, with the default pacing."""
     program = build("cpp").with_source(Path(__file__).with_name("stall.cc"), "stall")
-    limits = ("--limits.max-lead-seconds", "2", "--limits.max-queue-seconds", f"{HANG_SECONDS:g}")
+    limits = (
+        "--engine.max-slots",
+        "4",
+        "--limits.max-lead-seconds",
+        "2",
+        "--limits.max-queue-seconds",
+        f"{HANG_SECONDS:g}",
+    )
     with serving(tmp_path, *limits, model="demo") as server, Client(server.address, timeout=None) as client:
 
         def speak() -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -189,84 +190,91 @@ def test_statistics_and_metrics_are_those_of_all_fronts_during_the_drain(server)
     assert "Traceback" not in server.log
 
 
-def test_keys_that_are_made_and_revoked_count_in_both_fronts(tmp_path: Path):
-    file = tmp_path / "keys.toml"
-    create("first", file)
-    with serving(tmp_path / "voices", "--devices", "cpu", "--fronts", "2", "--auth.keys", str(file)) as server:
-        key = create("second", file)
+@dataclass
+class Guarded:
+    """A server of two fronts with TLS, keys, and a quota of text for each caller.
 
-        def call() -> None:
-            with connection(server.address) as stub, contextlib.suppress(grpc.RpcError):
-                stub.GetModelInfo(pb.GetModelInfoRequest(), metadata=(("authorization", f"Bearer {key}"),))
+    trusted: the authority of its certificate
+    """
 
-        by_both(server, call, "GetModelInfo", "OK")
-        assert CliRunner().invoke(main, ["keys", "revoke", "second", "--file", str(file)]).exit_code == 0
-        refused = len(server.log)
+    server: Server
+    files: Files
+    keys: Path
+    key: str
+    trusted: grpc.ChannelCredentials
 
-        def both_refuse() -> bool:
+    @contextlib.contextmanager
+    def connection(self, trusted: grpc.ChannelCredentials) -> Iterator[Any]:
+        with grpc.secure_channel(self.server.address, trusted, (*OPTIONS, ALONE)) as channel:
+            yield tts_pb2_grpc.VoxCPMServiceStub(channel)
+
+    def info(self, key: str = "", trusted: grpc.ChannelCredentials | None = None) -> None:
+        """Raises RpcError."""
+        with self.connection(trusted or self.trusted) as stub:
+            metadata = (("authorization", f"Bearer {key or self.key}"),)
+            stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=HANG_SECONDS, metadata=metadata)
+
+    def both_answer(self, code: str, call: Callable[[], None], start: int) -> bool:
+        """Call; True if both fronts have answered with a code, by the log from `start` on."""
+        with contextlib.suppress(grpc.RpcError):
             call()
-            return (
-                set(
-                    re.findall(
-                        r" (front \d) \S+ rpc id=\S+ method=GetModelInfo code=UNAUTHENTICATED", server.log[refused:]
-                    )
-                )
-                == FRONTS
-            )
-
-        wait_until(both_refuse)
+        log = self.server.log[start:]
+        return set(re.findall(rf" (front \d) \S+ rpc id=\S+ method=GetModelInfo code={code}", log)) == FRONTS
 
 
-def test_a_replaced_certificate_is_that_of_both_fronts(tmp_path: Path):
-    files = Files.new(tmp_path)
-    old, new = files.credentials(), trustme.CA()
-    tls = ("--tls.cert", str(files.settings["cert"]), "--tls.key", str(files.settings["key"]))
-    with serving(tmp_path / "voices", "--devices", "cpu", "--fronts", "2", *tls) as server:
-
-        def call(credentials: grpc.ChannelCredentials) -> None:
-            with grpc.secure_channel(server.address, credentials, (*OPTIONS, ALONE)) as channel:
-                stub: Any = tts_pb2_grpc.VoxCPMServiceStub(channel)
-                stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=HANG_SECONDS)
-
-        by_both(server, lambda: call(old), "GetModelInfo", "OK")
-        files.write(new)
-        renewed = grpc.ssl_channel_credentials(new.cert_pem.bytes())
-
-        def both_renewed() -> bool:
-            refused = 0
-            for _ in range(8):
-                try:
-                    call(old)
-                except grpc.RpcError:
-                    refused += 1
-            return refused == 8
-
-        wait_until(both_renewed)
-        start = len(server.log)
-
-        def both_answer() -> bool:
-            call(renewed)
-            return (
-                set(re.findall(r" (front \d) \S+ rpc id=\S+ method=GetModelInfo code=OK", server.log[start:])) == FRONTS
-            )
-
-        wait_until(both_answer)
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("guarded")
+    files, keys = Files.new(folder), folder / "keys.toml"
+    flags = ("--tls.cert", str(files.settings["cert"]), "--tls.key", str(files.settings["key"]), "--devices", "cpu")
+    quota = ("--auth.keys", str(keys), "--limits.max-chars-per-minute-per-caller", "10")
+    key = create("first", keys)
+    with serving(folder / "voices", "--fronts", "2", *flags, *quota) as server:
+        yield Guarded(server, files, keys, key, files.credentials())
 
 
-def test_the_quota_of_a_caller_holds_for_both_fronts_together(tmp_path: Path):
+def test_keys_that_are_made_and_revoked_count_in_both_fronts(guarded):
+    key, start = create("second", guarded.keys), len(guarded.server.log)
+    wait_until(lambda: guarded.both_answer("OK", lambda: guarded.info(key), start))
+    assert CliRunner().invoke(main, ["keys", "revoke", "second", "--file", str(guarded.keys)]).exit_code == 0
+    start = len(guarded.server.log)
+    wait_until(lambda: guarded.both_answer("UNAUTHENTICATED", lambda: guarded.info(key), start))
+
+
+def test_a_replaced_certificate_is_that_of_both_fronts(guarded):
+    old, new = guarded.trusted, trustme.CA()
+    start = len(guarded.server.log)
+    wait_until(lambda: guarded.both_answer("OK", lambda: guarded.info(trusted=old), start))
+    guarded.files.write(new)
+    guarded.trusted = grpc.ssl_channel_credentials(new.cert_pem.bytes())
+
+    def both_renewed() -> bool:
+        refused = 0
+        for _ in range(8):
+            try:
+                guarded.info(trusted=old)
+            except grpc.RpcError:
+                refused += 1
+        return refused == 8
+
+    wait_until(both_renewed)
+    start = len(guarded.server.log)
+    wait_until(lambda: guarded.both_answer("OK", guarded.info, start))
+
+
+def test_the_quota_of_a_caller_holds_for_both_fronts_together(guarded):
     """A caller who has spent its characters through one front waits in the other one, too."""
     words = "This sentence uses up the quota of its caller for minutes."
-    quota = ("--limits.max-chars-per-minute-per-caller", "10")
-    with serving(tmp_path, "--devices", "cpu", "--fronts", "2", *quota) as server:
 
-        def code() -> str:
-            with connection(server.address) as stub:
-                call = stub.Generate(texts(words), timeout=HANG_SECONDS)
-                with contextlib.suppress(grpc.RpcError):
-                    list(call)
-                return call.code().name
+    def code() -> str:
+        with guarded.connection(guarded.trusted) as stub:
+            metadata = (("authorization", f"Bearer {guarded.key}"),)
+            call = stub.Generate(texts(words), timeout=HANG_SECONDS, metadata=metadata)
+            with contextlib.suppress(grpc.RpcError):
+                list(call)
+            return call.code().name
 
-        assert code() == "OK"
-        by_both(server, code, "Generate", "RESOURCE_EXHAUSTED")
-        assert len(re.findall(r"method=Generate code=OK", server.log)) == 1
-        assert "max_streams 256, 512 in all" in server.log
+    assert code() == "OK"
+    by_both(guarded.server, code, "Generate", "RESOURCE_EXHAUSTED")
+    assert len(re.findall(r"method=Generate code=OK", guarded.server.log)) == 1
+    assert "max_streams 256, 512 in all" in guarded.server.log

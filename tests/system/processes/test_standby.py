@@ -48,12 +48,6 @@ def test_a_lost_engine_is_replaced_by_the_standby_process_and_all_end_with_the_s
         assert not psutil.wait_procs(family, HANG_SECONDS)[1]
 
 
-def test_a_cpu_has_no_standby_process_by_default(tmp_path):
-    with serving(tmp_path, "--devices", "cpu:1") as server:
-        speak(server)
-        assert pids(server, "standby") == []
-
-
 def test_the_standby_process_ends_when_the_server_is_killed(tmp_path):
     with serving(tmp_path, "--devices", "cpu:1", "--supervision.standby", "on") as server:
         wait_until(lambda: "a standby process is prepared" in server.log)

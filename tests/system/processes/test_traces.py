@@ -1,8 +1,9 @@
-"""Traces and logs of a server with several fronts."""
+"""Traces and logs of a server with several fronts: no text, no audio, and each line is an object with typed fields."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import grpc
 import pytest
@@ -77,7 +78,45 @@ def test_every_process_writes_objects_with_the_request_id(collected):
     assert set(found) == collected[1]
 
 
-def test_no_process_logs_text_or_audio(collected):
-    *_, lines = collected
-    output = json.dumps(lines, ensure_ascii=False)
+def test_no_process_logs_or_traces_text_or_audio(collected):
+    collector, _, lines = collected
+    output = json.dumps(lines, ensure_ascii=False) + "".join(map(str, collector.received))
     assert [mark for mark in marked_calls.MARKS if mark in output] == []
+
+
+def test_the_spans_of_all_calls_are_sent(collected):
+    collector, _, lines = collected
+    rpcs = [line for line in lines if line["message"] == "rpc"]
+    sent = {span.trace_id.hex() for span in collector.spans if span.name.startswith("voxcpm_grpc.v1.VoxCPMService/")}
+    assert sent == {line["trace_id"] for line in rpcs}
+    [segment] = [span for span in collector.spans if span.name == "segment"][:1]
+    attributes = {pair.key: pair.value for pair in segment.attributes}
+    assert attributes["voxcpm.engine"].string_value == "auto" and attributes["voxcpm.steps"].int_value == 3
+
+
+def test_every_line_of_every_process_is_an_object_with_time_level_logger_and_message(collected):
+    for line in collected[2]:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
+        assert line["level"] in ("debug", "info", "warning", "error")
+        assert line["logger"] and line["message"]
+
+
+def test_the_object_of_an_rpc_has_typed_fields(collected):
+    rpcs = [line for line in collected[2] if line["message"] == "rpc"]
+    spoken = next(line for line in rpcs if line["request_id"] == marked_calls.REQUEST_ID)
+    assert (spoken["method"], spoken["code"], spoken["caller"]) == ("Generate", "OK", "127.0.0.1")
+    assert spoken["characters"] == 2 * len(f"{marked_calls.TEXT}. ")
+    assert all(isinstance(spoken[key], float) for key in ("seconds", "queue_seconds", "first_audio_seconds"))
+    assert spoken["audio_seconds"] > 0
+    refused = next(line for line in rpcs if line["request_id"] == "wrong-8")
+    assert refused["code"] == "INVALID_ARGUMENT" and "cfg_value" in refused["field"] and "99" in refused["error"]
+    assert "characters" not in next(line for line in rpcs if line["method"] == "GetModelInfo")
+
+
+def test_the_request_id_of_the_caller_is_in_the_lines_of_the_front_and_of_the_engine(collected):
+    mine = [line for line in collected[2] if line.get("request_id") == marked_calls.REQUEST_ID]
+    events = {line["message"] for line in mine if line["process"].startswith("engine")}
+    assert events >= {"admitted", "finished"}
+    assert {line["message"] for line in mine if line["process"].startswith("front")} >= {
+        *("rpc", "stream", "slot", "replica"),
+    }

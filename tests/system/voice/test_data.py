@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.recipe import run_command
 
 from tools.voice import text
 from tools.voice.dataset import RATE, Speech
@@ -45,16 +46,8 @@ def test_training_text_is_plain_repeatable_and_far_from_the_held_out(tmp_path):
 def test_the_teacher_speaks_and_goes_on_where_it_stopped(tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text("Hello there.\nThe cat sat on the mat.\n")
-    module = [sys.executable, "-m"]
-    phonemes = [*module, "tools.voice.phonemes", str(lines), str(tmp_path / "lines.jsonl"), "--every-voice"]
-    done = subprocess.run(phonemes, cwd=ROOT, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    command = [*module, "tools.voice.speak", str(tmp_path / "lines.jsonl"), str(tmp_path / "out"), "--toy"]
-    outputs = []
-    for _ in range(2):
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
-        assert done.returncode == 0, done.stderr
-        outputs.append(done.stdout)
+    run_command("phonemes", lines, tmp_path / "lines.jsonl", "--every-voice")
+    outputs = [run_command("speak", tmp_path / "lines.jsonl", tmp_path / "out", "--toy") for _ in range(2)]
     assert "1/1 shards" in outputs[0] and "shards" not in outputs[1]  # the second run had nothing left to do
     speech = Speech(tmp_path / "out")
     assert speech.complete and [one.voice for one in speech] == [voice.name for voice in VOICES] * 2

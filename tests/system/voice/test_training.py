@@ -1,8 +1,6 @@
 """The training of the bundled voice computes the same as the official modules, and writes files that they read."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.recipe import run_command
 
 from tools.voice import batches, tokens
 from tools.voice.batches import AUDIO, Layout, Sequence
@@ -22,7 +21,6 @@ from tools.voice.train_vae import Trainer, start_of
 from tools.voice.voices import VOICES
 
 pytestmark = pytest.mark.timeout(600)
-LONGEST = 280  # seconds, of a command
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +164,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(speech: Path, out: Path, *flags: str) -> dict[str, Any]:
     """The tensors that two seconds of training write."""
-    command = [sys.executable, "-m", "tools.voice.train_vae", speech, out, "--toy", "--seconds", "2", "--batch", "2"]
-    subprocess.run([*command, *flags], check=True, timeout=LONGEST, cwd=Path(__file__).parents[3])
+    run_command("train_vae", speech, out, "--toy", "--seconds", "2", "--batch", "2", *flags)
     return load_file(out / "audiovae.safetensors")
 
 
@@ -276,14 +273,12 @@ def test_a_model_starts_with_the_weights_of_a_checkpoint(corpus: Corpus, tmp_pat
     from tools.voice import encode
 
     encode.save(corpus, tmp_path / "latents")
-    command = [sys.executable, "-m", "tools.voice.train_model", tmp_path / "latents"]
     flags = ["--toy", "--seconds", "0.1", "--positions", "3840", "--processes", "1"]
-    cwd = Path(__file__).parents[3]
-    subprocess.run([*command, tmp_path / "first", *flags], check=True, timeout=LONGEST, cwd=cwd)
+    run_command("train_model", tmp_path / "latents", tmp_path / "first", *flags)
     first = load_file(tmp_path / "first" / "averaged.safetensors")
     save_file(first, tmp_path / "first" / "model.safetensors")
     start = ["--start", tmp_path / "first", "--rate", "1e-12"]
-    subprocess.run([*command, tmp_path / "later", *flags, *start], check=True, timeout=LONGEST, cwd=cwd)
+    run_command("train_model", tmp_path / "latents", tmp_path / "later", *flags, *start)
     later = load_file(tmp_path / "later" / "averaged.safetensors")
     for name, weight in first.items():
         torch.testing.assert_close(later[name], weight, rtol=1e-5, atol=1e-7)
@@ -293,15 +288,14 @@ def test_a_model_continues_from_a_brief_state(corpus: Corpus, tmp_path: Path) ->
     from tools.voice import encode
 
     encode.save(corpus, tmp_path / "latents")
-    command = [sys.executable, "-m", "tools.voice.train_model", tmp_path / "latents", tmp_path / "model"]
-    flags = ["--toy", "--positions", "3840", "--processes", "1", "--seconds"]
-    cwd = Path(__file__).parents[3]
-    subprocess.run([*command, *flags, "0.1"], check=True, timeout=LONGEST, cwd=cwd)
+    command = ("train_model", tmp_path / "latents", tmp_path / "model", "--toy", "--positions", "3840")
+    command += ("--processes", "1", "--seconds", "0.1")
+    run_command(*command)
     (tmp_path / "model" / "state.pt").unlink()
     before = torch.load(tmp_path / "model" / "brief.pt", weights_only=True)
-    done = subprocess.run([*command, *flags, "0.1"], check=True, timeout=LONGEST, cwd=cwd)
+    run_command(*command)
     after = torch.load(tmp_path / "model" / "brief.pt", weights_only=True)
-    assert done.returncode == 0 and after["steps"] == before["steps"]  # its time was used up before
+    assert after["steps"] == before["steps"]  # its time was used up before
     assert all(torch.equal(after["net"][name], before["net"][name]) for name in before["net"])
 
 
