@@ -41,7 +41,7 @@ def measure(engine: Engine, streams: int, timesteps: int) -> Parts:
 
     def diffuse() -> None:
         mu, noise = networks.mu(own.semantic[slot], own.acoustic[slot], None), torch.zeros_like(own.condition[slot])
-        model.flow(noise.float(), mu, own.condition[slot], state.cfg[slot], timesteps, None)
+        model.flow(noise.float(), mu, own.condition[slot], own.cfg[slot], timesteps, None)
 
     def advance() -> None:
         state.position.copy_(position)  # each replay has the same contexts

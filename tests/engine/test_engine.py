@@ -354,7 +354,7 @@ def test_a_failed_prefill_ends_its_request_alone(alone, monkeypatch):
         eng.add(request)
 
     def is_poisoned(slot, patch, state):
-        return bool((state.history[slot, patch] == 1234.5).any())
+        return bool((state.model.history[slot, patch] == 1234.5).any())
 
     encode = eng.model.encode_history
     monkeypatch.setattr(eng.model, "encode_history", raising(ValueError("a secret"), is_poisoned, encode))

@@ -61,7 +61,7 @@ def test_weights_slots_and_kv_cache_are_those_of_a_loaded_model(checkpoint, tmp_
     length = model.info.max_model_len
     state = Slots.allocate(model, 3, -(-length // PAGE), device).state
     own = [getattr(state.model, name) for name in state.model.__dataclass_fields__]
-    assert found.state == size(state.history, *own)
+    assert found.state == size(*own)
     kv = allocate_kv(model.layout, 3 * length // PAGE - 1, PAGE, device)  # with the scratch page
     assert found.kv_cache == size(kv.k, kv.v)
 

@@ -23,6 +23,7 @@ def rows(ran_on_steps: float = math.inf) -> PromptRows:
         primer=0,
         max_steps=100,
         ran_on_steps=ran_on_steps,
+        numbers=np.zeros(0, np.int64),
     )
 
 

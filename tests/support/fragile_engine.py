@@ -35,7 +35,7 @@ class Fragile:
         encode, decode_patch = model.encode_history, model.decode_patch
 
         def encode_unless_poisoned(slot, patch, state, **options):
-            if (state.history[slot, patch] == POISON).any():
+            if (state.model.history[slot, patch] == POISON).any():
                 raise ValueError("poison")
             return encode(slot, patch, state, **options)
 

@@ -24,6 +24,7 @@ def rows(length: int, max_steps: int) -> PromptRows:
         cacheable=0,
         primer=0,
         max_steps=max_steps,
+        numbers=np.zeros(0, np.int64),
     )
 
 

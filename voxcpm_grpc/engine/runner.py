@@ -191,11 +191,8 @@ class Runner:
     def _open(self, sequences: list[Sequence], content: Tensor) -> None:
         if not sequences:
             return
-        self.model.open(self.slots.open(sequences, content), self.slots.state)
-        for sequence in sequences:
-            if sequence.prompt.primer:
-                assert sequence.slot is not None
-                self.model.prime(sequence.slot, self.slots.state, sequence.prompt.primer)
+        opened = [(sequence.slot, sequence.prompt) for sequence in sequences if sequence.slot is not None]
+        self.model.open(self.slots.open(content), opened, self.slots.state)
 
     def _prefill_rows(
         self, packed: PackedChunks, on_device: list[Tensor], chunks: list[PrefillChunk], steps: Listed[Sequence]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.engine.rows import flat_size
-from voxcpm_grpc.engine.slots import OPENING, Slots
+from voxcpm_grpc.engine.slots import Slots
 
 
 class Staging:
@@ -22,7 +22,8 @@ class Staging:
         If an upload needs more, a larger one replaces it.
         """
         table = slots.state.block_table
-        capacity = flat_size(prefill_tokens, len(table)) + 3 * prefill_tokens + 2 * table.numel() + OPENING * len(table)
+        capacity = flat_size(prefill_tokens, len(table)) + 3 * prefill_tokens + 2 * table.numel()
+        capacity += slots.opening_size * len(table)
         self.memory = torch.zeros(capacity, dtype=torch.int64, device=slots.device)
         self._pinned: deque[_Pinned] = deque()
 

@@ -1,14 +1,14 @@
 """The interface of a model family: everything that the engine knows about a model.
 
 Dimensions: n slots, b sequences of a step, t rows of a prefill, a audio rows among them, P latent frames of a patch,
-D latent channels, m patches that a slot can hold.
+D latent channels.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,7 @@ class PromptRows:
     max_steps: int  # the limit of generated patches
     least_steps: int = 0  # the model can end the speech with a later step than the one of this number, from 1 on
     ran_on_steps: float = math.inf  # a generation of this many patches ran on
+    numbers: np.ndarray  # int64 [SpeechModel.numbers]: what the state of the family has of a stream from its start
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -122,14 +123,10 @@ class SlotState:
     turn: Tensor  # [n] int64
     segment: Tensor  # [n] int64
     step: Tensor  # [n] int64, patches generated so far: the index of the next one
-    cfg: Tensor  # [n] float32
-    temperature: Tensor  # [n] float32
     adapter: Tensor  # [n] int64, the place of the LoRA adapter, or negative
     position: Tensor  # [n] int64, filled KV positions: the position of the next patch
-    patches: Tensor  # [n] int64, entries of `history` in use
-    history: Tensor  # [n, m, P, D] model dtype: prompt patches, then generated ones
     block_table: Tensor  # [n, p] int32
-    model: Any  # the state of the family, a dataclass of tensors [n, ...]: hidden states, condition, codec state
+    model: Any  # the state of the family, a dataclass of tensors [n, ...] of any dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +208,7 @@ class SpeechModel(ABC):
     layout: KVLayout
     codec: Codec
     places: int  # for adapters, see `write_adapter`
+    numbers: int  # of the family, which the engine uploads for a new stream with its own
     compile_command: tuple[str, ...] = ()  # arguments of Python that compile what LoadOptions.compiled lacks; or empty
     capturable: bool  # `prefill` and the parts of a step never wait for the host: they can be recorded in CUDA graphs
 
@@ -222,19 +220,23 @@ class SpeechModel(ABC):
         """
 
     @abstractmethod
-    def allocate(self, slots: int) -> Any:
-        """The state of the family in SlotState, for `slots` slots: a dataclass of tensors [slots, ...].
+    def allocate(self, slots: int, numbers: Tensor) -> Any:
+        """The state of the family in SlotState, for `slots` slots: a dataclass of tensors [slots, ...] of any dtype.
 
-        The engine copies rows of these tensors to the host, and back to another slot.
+        Some of them may be views of `numbers`, int64 [slots, SpeechModel.numbers], where the engine writes those of a
+        stream that opens. The engine copies rows of the others to the host, and back to another slot.
         """
 
-    @abstractmethod
-    def open(self, slots: Tensor, state: SlotState) -> None:
-        """Reset slots [o] for new streams that start from silence."""
+    def entries(self, prompt: PromptRows, steps: int) -> Mapping[str, int]:
+        """How many entries of dimension 1 a stream uses after so many steps, of tensors of the state that have some.
+
+        Only these are copied to the host.
+        """
+        return {}
 
     @abstractmethod
-    def prime(self, slot: int, state: SlotState, patches: int) -> None:
-        """Prepare a slot that was just opened to continue the last `patches` patches of its history."""
+    def open(self, slots: Tensor, opened: Sequence[tuple[int, PromptRows]], state: SlotState) -> None:
+        """Reset slots [o] for new streams, whose numbers are written. `opened` has each slot with its prompt."""
 
     @abstractmethod
     def speech(self, slot: int, prompt: PromptRows, steps: int, state: SlotState) -> Mapping[str, Tensor]:
@@ -270,13 +272,13 @@ class SpeechModel(ABC):
         encoded: the results of `encode_history` at audio rows, and anything at other rows, [t, ...]; None without
         audio rows.
 
-        A last row may also be the patch that a stream has just generated. The engine then advances step, patches and
-        position, and does not call `advance`.
+        A last row may also be the patch that a stream has just generated. The engine then advances step and position,
+        and does not call `advance`.
         """
 
     @abstractmethod
     def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState, *, adapted: bool = False) -> None:
-        """The first part of a step: generate a patch for each slot [b] and append it to the history.
+        """The first part of a step: generate a patch for each slot [b] and keep it.
 
         No part of a step accesses other slots or waits for the host.
         """
@@ -298,7 +300,7 @@ class SpeechModel(ABC):
         adapted: bool = False,
         decoded: torch.cuda.Event | None = None,
     ) -> None:
-        """Run the language models on the patches just generated, and advance step, patches and position by one.
+        """Run the language models on the patches just generated, and advance step and position by one.
 
         `decoded` follows the audio that is decoded at the same time. Kernels that fill the device wait for it: the
         decoder's blocks would otherwise have to wait until such a kernel ends.

@@ -50,7 +50,7 @@ def test_a_step_changes_no_other_slot(tiny, driver):
         run.start(slot, prompt_rows(tiny, request), request.sampling)
     s = run.state
     own = s.model
-    state = [s.step, s.position, s.patches, s.history, own.semantic, own.acoustic, own.condition, own.codec]
+    state = [s.step, s.position, own.history, own.semantic, own.acoustic, own.condition, own.codec]
     before = [x.clone() for x in state]
     run.step(1)
     for old, new in zip(before, state, strict=True):
@@ -126,7 +126,7 @@ def test_seed_turn_segment_and_temperature_change_the_noise(tiny, driver):
         run = driver(tiny)
         run.start(0, prompt_rows(tiny, request), request.sampling)
         for name, value in columns.items():
-            getattr(run.state, name)[0] = value
+            getattr(run.state.model if name == "temperature" else run.state, name)[0] = value
         return run.step(0).audio[0]
 
     base = first()
@@ -156,7 +156,7 @@ def test_a_broken_stream_is_reported_and_does_not_affect_others(tiny, driver, mo
     monkeypatch.undo()
     assert frame.finite.tolist() == [False, True]
     assert torch.allclose(frame.audio[1], alone.step(0, 1).audio[1], atol=1e-5)
-    assert run.state.history[0].isfinite().all()
+    assert run.state.model.history[0].isfinite().all()
     assert run.kv.k.isfinite().all()
     assert run.kv.v.isfinite().all()
 
@@ -168,7 +168,7 @@ def test_padding_can_share_the_scratch_slot_for_any_time(tiny, driver):
     s = run.state
     s.block_table[2] = 0
     rows = run.rows(0, 2, 2)
-    s.position[2], s.patches[2] = 10**6, 10**6  # as after days of padding
+    s.position[2], s.step[2] = 10**6, 10**6  # as after days of padding
     frame = tiny.step(rows, 4, s, run.kv)
     assert frame.finite.all()
     assert s.position[0] == len(prompt_rows(tiny, request)) + 1
@@ -197,5 +197,5 @@ def test_steps_in_bfloat16_are_finite(load, driver):
     for slot, request in enumerate(requests()):
         run.start(slot, prompt_rows(model, request), request.sampling)
     frames = [run.step(0, 1, 2) for _ in range(3)]
-    assert run.state.history.dtype == torch.bfloat16
+    assert run.state.model.history.dtype == torch.bfloat16
     assert all(frame.finite.all() and frame.audio.dtype == torch.float32 for frame in frames)

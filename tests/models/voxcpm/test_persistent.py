@@ -101,9 +101,9 @@ def begin(run, cfg: float, temperature: float) -> None:
         part = getattr(state.model, name)
         part[1] = torch.randn(part[1].shape, generator=generator, device="cuda").bfloat16()
     state.model.codec.zero_()
-    for column, value in ((state.cfg, cfg), (state.temperature, temperature), (state.seed, 7)):
+    for column, value in ((state.model.cfg, cfg), (state.model.temperature, temperature), (state.seed, 7)):
         column[1] = value
-    for column in (state.step, state.patches, state.position):
+    for column in (state.step, state.model.patches, state.position):
         column.zero_()
 
 
@@ -125,7 +125,7 @@ def test_a_single_stream_agrees_with_and_without_the_kernel(trio, driver, timest
         begin(run, cfg, temperature)
         frame = make_frame(model, run, timesteps)
         assert frame.finite.all()
-        patches.append(run.state.history[1, 0].float())
+        patches.append(run.state.model.history[1, 0].float())
         audio.append(frame.audio)
     fast, plain, truth = patches
     scale = truth.norm() or 1.0

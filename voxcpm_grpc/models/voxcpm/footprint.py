@@ -70,7 +70,7 @@ def voxcpm_footprint(content: Any, options: LoadOptions) -> Footprint:
         adapters=_bytes(bank),
         codec=_bytes(encoder) + _bytes(net) * codec_dtype.itemsize // 4,
         single_stream=_single_stream(networks) if options.persistent and options.dtype == torch.bfloat16 else 0,
-        slot=_bytes(model.allocate(1)) + positions * config.patch_size * config.feat_dim * options.dtype.itemsize,
+        slot=_bytes(model.allocate(1, torch.empty(1, model.numbers, dtype=torch.int64, device=nowhere))),
         layout=model.layout,
         positions=positions,
         width=config.lm_config.hidden_size / RELEASED_WIDTH,

@@ -12,10 +12,13 @@ from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.models.base import PromptRows
 from voxcpm_grpc.models.voxcpm.abilities import LATENTS
 from voxcpm_grpc.models.voxcpm.tokenizer import AUDIO_START, REFERENCE_END, REFERENCE_START
-from voxcpm_grpc.request import Request, VoicePart
+from voxcpm_grpc.request import Request, Sampling, VoicePart
 
 EXTRA_STEPS = 10  # of the limit by text length in the released code, beyond those of the tokens
 SPACES = re.compile(r"\s+")
+
+NUMBERS = 2
+"""The numbers of a stream: how many patches its prompt has, and cfg and temperature, float32 each, as another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,7 @@ class PromptLayout:
             max_steps=limit if sampling.max_steps is None else min(limit, sampling.max_steps),
             least_steps=sampling.min_steps + 1,
             ran_on_steps=usual,
+            numbers=_numbers(len(reference) + len(continued), sampling),
         )
 
     def _latents(self, part: VoicePart, name: str) -> np.ndarray:
@@ -83,3 +87,9 @@ class PromptLayout:
                 f"the {name} latents are not all finite numbers; encode the recording again", field=name
             )
         return latents.astype(np.float32, copy=False)
+
+
+def _numbers(patches: int, sampling: Sampling) -> np.ndarray:
+    numbers = np.array([patches, 0], np.int64)
+    numbers[1:].view(np.float32)[:] = (sampling.cfg_value, sampling.temperature)
+    return numbers
