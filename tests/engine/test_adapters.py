@@ -256,7 +256,7 @@ def test_an_adapter_stays_in_its_place_until_the_least_recent_one_must_go():
 def test_nothing_is_done_for_adapters_while_none_is_in_use(monkeypatch):
     eng = adapted_engine()
     seen = []
-    for part in ("encode_history", "prefill", "generate_patch", "advance"):
+    for part in ("encode", "prefill", "generate_patch", "advance"):
         original = getattr(eng.model, part)
 
         def watched(*arguments, adapted, original=original, **options):

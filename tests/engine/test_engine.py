@@ -85,12 +85,12 @@ def test_batched_equals_alone(alone, order, options):
 
 
 def test_long_recordings_are_encoded_in_parts(alone, monkeypatch):
-    monkeypatch.setattr(runner, "MAX_PATCHES", 3)
+    monkeypatch.setattr(runner, "MAX_ENTRIES", 3)
     eng = engine()
-    encode, counts = eng.model.encode_history, []
+    encode, counts = eng.model.encode, []
     monkeypatch.setattr(
         eng.model,
-        "encode_history",
+        "encode",
         lambda slot, *a, **options: (counts.append(len(slot)), encode(slot, *a, **options))[1],
     )
     for request in mixed_requests():
@@ -356,8 +356,8 @@ def test_a_failed_prefill_ends_its_request_alone(alone, monkeypatch):
     def is_poisoned(slot, patch, state):
         return bool((state.model.history[slot, patch] == 1234.5).any())
 
-    encode = eng.model.encode_history
-    monkeypatch.setattr(eng.model, "encode_history", raising(ValueError("a secret"), is_poisoned, encode))
+    encode = eng.model.encode
+    monkeypatch.setattr(eng.model, "encode", raising(ValueError("a secret"), is_poisoned, encode))
     while eng.busy:
         collect(outcomes, eng.step())
     error = outcomes.pop("poisoned").error

@@ -111,7 +111,7 @@ def content(slots: Slots, slot: int, patches: int, codes: int) -> list[torch.Ten
 
 def test_a_saved_state_is_restored_to_another_slot_and_changes_no_other():
     slots = slots_of_all_dtypes(5)
-    sequence = cast(Sequence, SimpleNamespace(prompt=None, launched=4))
+    sequence = cast(Sequence, SimpleNamespace(plan=None, launched=4))
     expected = [row.clone() for row in content(slots, 1, 6, 4)]
     others = [[row.clone() for row in content(slots, slot, 9, 9)] for slot in (0, 2, 4)]
     behind = slots.state.model.codes[3, 4:].clone()

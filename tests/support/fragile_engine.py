@@ -32,7 +32,7 @@ class Fragile:
 
         engine = LoadEngine(self.checkpoint, "tiny", EngineSettings(device="cpu"))()
         model = engine.model  # pyright: ignore[reportAttributeAccessIssue]
-        encode, decode_patch = model.encode_history, model.decode_patch
+        encode, decode_patch = model.encode, model.decode_patch
 
         def encode_unless_poisoned(slot, patch, state, **options):
             if (state.model.history[slot, patch] == POISON).any():
@@ -46,5 +46,5 @@ class Fragile:
             time.sleep(PAUSE_SECONDS)
             return decode_patch(rows, state)
 
-        model.encode_history, model.decode_patch = encode_unless_poisoned, decode_unless_full
+        model.encode, model.decode_patch = encode_unless_poisoned, decode_unless_full
         return engine

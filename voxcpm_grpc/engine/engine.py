@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 import numpy as np
@@ -151,23 +152,17 @@ class Engine:
         request = self.info.checked(request)
         if adapter := request.conditioning.adapter:
             self.adapters.require_places()
-        prompt = self.model.prompt(request)
+        plan = self.model.plan(request)
         keys = []
         if self.prefix_caching:
-            shared = slice(0, prompt.cacheable)
-            keys = page_keys(
-                prompt.tokens[shared],
-                prompt.audio[shared],
-                prompt.patches,
-                self.scheduler.page_size,
-                content_of(adapter),
-            )
+            content = partial(self.model.page_content, plan)
+            keys = page_keys(content, plan.cacheable, self.scheduler.page_size, content_of(adapter))
         sequence = Sequence(
             request=request,
-            prompt=prompt,
+            plan=plan,
             keys=keys,
             limit=limit,
-            max_steps=prompt.max_steps,
+            max_steps=plan.max_steps,
             queued_at=monotonic(),
         )
         self.scheduler.add(sequence)
@@ -177,8 +172,8 @@ class Engine:
 
     def check(self, request: Request) -> None:
         """Raise InvalidRequest or TooLong if the engine could never run a request. Nothing is queued."""
-        prompt = self.model.prompt(self.info.checked(request))
-        self.scheduler.check(len(prompt), prompt.max_steps)
+        plan = self.model.plan(self.info.checked(request))
+        self.scheduler.check(plan.positions, plan.max_steps)
 
     def cancel(self, id: str) -> None:
         """End a request or codec job. Later steps do not contain it, and `step` returns no more results of it.
@@ -323,7 +318,7 @@ class Engine:
             self._counts["prefix_hit_tokens"] += sequence.cached
             event = Admitted(
                 queue_seconds=sequence.admitted_at - sequence.queued_at,
-                prompt_tokens=len(sequence.prompt),
+                prompt_tokens=sequence.plan.positions,
                 cached_tokens=sequence.cached,
             )
             self._results.append((sequence.id, event))
@@ -371,7 +366,7 @@ class Engine:
             reason=reason,
             steps=sequence.delivered,
             engine_seconds=monotonic() - sequence.admitted_at,
-            ran_on=sequence.delivered >= sequence.prompt.ran_on_steps,
+            ran_on=sequence.delivered >= sequence.plan.ran_on_steps,
         )
         if sequence.request.keep_speech:
             self._awaiting_speech.append((sequence, event, self.runner.speech(sequence)))

@@ -14,7 +14,7 @@ SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step i
 
 if TYPE_CHECKING:
     from voxcpm_grpc.engine.host_copy import SavedSlot
-    from voxcpm_grpc.models.base import PromptRows
+    from voxcpm_grpc.models.base import Plan
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +26,7 @@ class Sequence:
     """
 
     request: Request
-    prompt: PromptRows
+    plan: Plan
     keys: list[bytes]
     limit: int  # steps that may be launched so far; it never falls
     max_steps: int
@@ -81,7 +81,7 @@ class Sequence:
     def deliver(self, samples: np.ndarray, *, stop: bool) -> FinishReason | None:
         """Count a step whose audio has reached the host. Returns why the speech ends with it, if it does."""
         self.delivered += 1
-        if stop and self.delivered > self.prompt.least_steps:
+        if stop and self.delivered > self.plan.least_steps:
             return FinishReason.STOP
         if self.delivered == self.max_steps:
             return FinishReason.MAX_STEPS
@@ -129,7 +129,7 @@ class Sequence:
     @property
     def length(self) -> int:
         """Positions that must be in the KV cache before the next step."""
-        return len(self.prompt) + self.launched
+        return self.plan.positions + self.launched
 
     @property
     def prefilled(self) -> bool:

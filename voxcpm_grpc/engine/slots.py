@@ -12,7 +12,7 @@ from torch import Tensor
 from voxcpm_grpc.engine.adapters import NO_PLACE
 from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.models.base import PromptRows, SlotState, SpeechModel, upload
+from voxcpm_grpc.models.base import Plan, SlotState, SpeechModel, upload
 
 # The numbers of a slot that are written when a stream opens, one int64 each, in this order. Those of the family follow.
 NUMBERS = ("seed", "turn", "segment", "step", "position", "adapter")
@@ -25,7 +25,7 @@ class Slots:
     state: SlotState
     numbers: Tensor  # [n, c] int64: the memory of NUMBERS and of those of the family, which one copy writes
     device: torch.device
-    entries: Callable[[PromptRows, int], Mapping[str, int]]  # `SpeechModel.entries`
+    entries: Callable[[Plan, int], Mapping[str, int]]  # `SpeechModel.entries`
 
     @classmethod
     def allocate(cls, model: SpeechModel, slots: int, pages: int, device: torch.device) -> Slots:
@@ -54,9 +54,9 @@ class Slots:
         content = np.zeros((len(sequences), self.opening_size), np.int64)
         for row, sequence in zip(content, sequences, strict=True):
             assert sequence.slot is not None
-            request, prompt = sequence.request, sequence.prompt
+            request, plan = sequence.request, sequence.plan
             coordinates = request.sampling.seed, request.turn, request.segment
-            row[:] = (sequence.slot, *coordinates, 0, len(prompt), sequence.place, *prompt.numbers)
+            row[:] = (sequence.slot, *coordinates, 0, plan.positions, sequence.place, *plan.numbers)
         return content
 
     def open(self, content: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class Slots:
 
         Work that is launched later on the same stream may overwrite the slot.
         """
-        entries = self.entries(sequence.prompt, sequence.launched)
+        entries = self.entries(sequence.plan, sequence.launched)
         rows = self._rows(slot, entries)
         return SavedSlot(entries, HostCopy(torch.cat([row.flatten().view(torch.uint8) for row in rows])))
 

@@ -1,7 +1,6 @@
 """The interface of a model family: everything that the engine knows about a model.
 
-Dimensions: n slots, b sequences of a step, t rows of a prefill, a audio rows among them, P latent frames of a patch,
-D latent channels.
+Dimensions: n slots, b sequences of a step, t rows of a prefill, m of them encoded.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -98,21 +97,35 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptRows:
-    """The positions of a prompt, T of them with A audio positions, on the CPU."""
+class Plan:
+    """A request as the engine schedules it. All sizes are positions of the KV cache, one of which a step takes."""
 
-    tokens: np.ndarray  # [T] int64, 0 at audio positions
-    audio: np.ndarray  # [T] bool
-    patches: np.ndarray  # float32 [A, P, D], one for each audio position in order
+    positions: int  # of the prompt
     cacheable: int  # leading positions that requests with the same content may share
-    primer: int  # trailing patches that the generation continues and that prime the codec; 0: it starts from silence
-    max_steps: int  # the limit of generated patches
-    least_steps: int = 0  # the model can end the speech with a later step than the one of this number, from 1 on
-    ran_on_steps: float = math.inf  # a generation of this many patches ran on
+    max_steps: int  # the limit of generated steps
+    own: Any  # of the family
     numbers: np.ndarray  # int64 [SpeechModel.numbers]: what the state of the family has of a stream from its start
+    least_steps: int = 0  # the model can end the speech with a later step than the one of this number, from 1 on
+    ran_on_steps: float = math.inf  # a generation of this many steps ran on
+    waits_for_audio: bool = False  # `open` uses memory that `decode_patch` uses, too
+    reads_slot: bool = False  # the prefill reads what `open` writes
 
-    def __len__(self) -> int:
-        return len(self.tokens)
+
+class Span(NamedTuple):
+    """Positions start..stop of a request. Those behind its prompt are steps that it has generated."""
+
+    plan: Plan
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of spans in a prefill, one after another, on the CPU. All arrays are int64."""
+
+    columns: np.ndarray  # [SpeechModel.columns, t]
+    encoded: np.ndarray  # [m], the rows whose input `encode` computes
+    entries: np.ndarray  # [m], the entry of the state of the slot that it reads for each of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +146,8 @@ class SlotState:
 class PrefillRows:
     """The rows of a prefill and their destination in the KV cache: prompts, or sequences that are computed again."""
 
-    token: Tensor  # [t] int64, 0 at audio rows
+    columns: Tensor  # [SpeechModel.columns, t] int64, of `Rows`; 0 at padding rows
     position: Tensor  # [t] int64
-    is_audio: Tensor  # [t] bool
     paged: PagedRows
     last: Tensor  # [f] int64, last rows of prompts: their hidden states start the generation
     last_slot: Tensor  # [f] int64
@@ -209,15 +221,25 @@ class SpeechModel(ABC):
     codec: Codec
     places: int  # for adapters, see `write_adapter`
     numbers: int  # of the family, which the engine uploads for a new stream with its own
+    columns: int  # of the family, for each row of a prefill
+    encodes: bool  # the inputs of some rows are computed by `encode`
     compile_command: tuple[str, ...] = ()  # arguments of Python that compile what LoadOptions.compiled lacks; or empty
     capturable: bool  # `prefill` and the parts of a step never wait for the host: they can be recorded in CUDA graphs
 
     @abstractmethod
-    def prompt(self, request: Request) -> PromptRows:
-        """The positions of a request's prompt, on the CPU. `ModelInfo.checked` has returned the request.
+    def plan(self, request: Request) -> Plan:
+        """The plan of a request, on the CPU. `ModelInfo.checked` has returned the request.
 
-        Raises InvalidRequest for blank text or unfit latents.
+        Raises InvalidRequest for blank text or an unfit voice.
         """
+
+    @abstractmethod
+    def rows(self, spans: Sequence[Span]) -> Rows:
+        """The rows of these spans for a prefill."""
+
+    @abstractmethod
+    def page_content(self, plan: Plan, start: int, stop: int) -> bytes:
+        """All that decides what the KV cache has at cacheable positions start..stop, besides the positions before."""
 
     @abstractmethod
     def allocate(self, slots: int, numbers: Tensor) -> Any:
@@ -227,7 +249,7 @@ class SpeechModel(ABC):
         stream that opens. The engine copies rows of the others to the host, and back to another slot.
         """
 
-    def entries(self, prompt: PromptRows, steps: int) -> Mapping[str, int]:
+    def entries(self, plan: Plan, steps: int) -> Mapping[str, int]:
         """How many entries of dimension 1 a stream uses after so many steps, of tensors of the state that have some.
 
         Only these are copied to the host.
@@ -235,11 +257,11 @@ class SpeechModel(ABC):
         return {}
 
     @abstractmethod
-    def open(self, slots: Tensor, opened: Sequence[tuple[int, PromptRows]], state: SlotState) -> None:
-        """Reset slots [o] for new streams, whose numbers are written. `opened` has each slot with its prompt."""
+    def open(self, slots: Tensor, opened: Sequence[tuple[int, Plan]], state: SlotState) -> None:
+        """Reset slots [o] for new streams, whose numbers are written. `opened` has each slot with its plan."""
 
     @abstractmethod
-    def speech(self, slot: int, prompt: PromptRows, steps: int, state: SlotState) -> Mapping[str, Tensor]:
+    def speech(self, slot: int, plan: Plan, steps: int, state: SlotState) -> Mapping[str, Tensor]:
         """Copies of the content of a voice that the first `steps` steps of a stream have made, on the device."""
 
     @abstractmethod
@@ -253,9 +275,9 @@ class SpeechModel(ABC):
     def write_adapter(self, place: int, adapter: AdapterWeights) -> None:
         """Write an adapter to a place, for all work that is launched later. No stream may use the place's old one."""
 
-    @abstractmethod
-    def encode_history(self, slot: Tensor, patch: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
-        """Patches of the history as inputs of the language models, [a, ...]. slot and patch int64 [a]."""
+    def encode(self, slot: Tensor, entry: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
+        """The inputs of rows, [m, ...], from entries of the state of slots. slot and entry int64 [m]."""
+        raise NotImplementedError("a model that encodes rows implements this")
 
     @abstractmethod
     def prefill(
@@ -269,8 +291,8 @@ class SpeechModel(ABC):
     ) -> None:
         """Fill the KV cache, and write the hidden states of last rows to their slots.
 
-        encoded: the results of `encode_history` at audio rows, and anything at other rows, [t, ...]; None without
-        audio rows.
+        encoded: the results of `encode` at the rows that are encoded, and anything at other rows, [t, ...]; None if no
+        row is.
 
         A last row may also be the patch that a stream has just generated. The engine then advances step and position,
         and does not call `advance`.

@@ -20,7 +20,7 @@ if not torch.cuda.is_available():
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.engine.slots import NUMBERS, number_columns
-from voxcpm_grpc.models.base import Frame, LoadOptions, PrefillRows, PromptRows, SlotState, StepRows
+from voxcpm_grpc.models.base import Frame, LoadOptions, Plan, PrefillRows, SlotState, StepRows
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.request import Sampling
@@ -59,17 +59,17 @@ class Driver:
     def long(self, values: Iterable[int]) -> Tensor:
         return torch.tensor(list(values), dtype=torch.int64, device=self.device)
 
-    def start(self, slot: int, rows: PromptRows, sampling: Sampling, chunk: int | None = None) -> None:
+    def start(self, slot: int, plan: Plan, sampling: Sampling, chunk: int | None = None) -> None:
         """Open a slot and prefill a prompt, `chunk` rows at a time."""
         s, sampling = self.state, self.model.info.completed(sampling)
         cfg, temperature, own = sampling.cfg_value, sampling.temperature, s.model
-        self.own_numbers[slot] = torch.from_numpy(rows.numbers)
-        columns = (s.seed, sampling.seed), (s.position, len(rows)), (s.step, 0), (own.cfg, cfg)
+        self.own_numbers[slot] = torch.from_numpy(plan.numbers)
+        columns = (s.seed, sampling.seed), (s.position, plan.positions), (s.step, 0), (own.cfg, cfg)
         for column, value in (*columns, (own.temperature, temperature)):
             assert value is not None
             column[slot] = value
-        self.model.open(self.long([slot]), [(slot, rows)], s)
-        self.prefill(slot, rows.tokens, rows.audio, chunk or len(rows))
+        self.model.open(self.long([slot]), [(slot, plan)], s)
+        self.prefill(slot, plan.own.tokens, plan.own.audio, chunk or plan.positions)
 
     def prefill(self, slot: int, tokens: np.ndarray, audio: np.ndarray, chunk: int) -> None:
         for begin in range(0, len(tokens), chunk):
@@ -77,9 +77,8 @@ class Driver:
             audio_rows, done = np.flatnonzero(audio[begin:end]), int(audio[:begin].sum())
             position, ends = self.long(range(begin, end)), end == len(tokens)
             rows = PrefillRows(
-                token=self.long(tokens[begin:end]),
+                columns=torch.stack([self.long(tokens[begin:end]), self.long(audio[begin:end].astype(np.int64))]),
                 position=position,
-                is_audio=torch.from_numpy(audio[begin:end].copy()).to(position.device),
                 paged=PagedRows(
                     cu_seqlens=self.long([0, end - begin]).int(),
                     context=self.long([end]).int(),
@@ -96,7 +95,7 @@ class Driver:
             encoded = None
             if len(audio_rows):
                 patches = self.long(range(done, done + len(audio_rows)))
-                results = self.model.encode_history(self.long([slot] * len(audio_rows)), patches, self.state)
+                results = self.model.encode(self.long([slot] * len(audio_rows)), patches, self.state)
                 encoded = results.new_full((end - begin, *results.shape[1:]), float("nan"))
                 encoded[self.long(audio_rows)] = results
             self.model.prefill(rows, encoded, self.state, self.kv)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support.full_size import full_size  # noqa: F401
-from support.prompts import prompt_rows
+from support.plans import plan_of
 
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
 from voxcpm_grpc.kernels.cuda.persistent import PersistentEncoder
@@ -162,7 +162,7 @@ def test_the_kernels_are_used_by_a_step_of_one_stream_only(trio, driver, monkeyp
     fast, calls = trio[0], []
     run = driver(fast)
     for slot in (0, 1):
-        run.start(slot, prompt_rows(fast, Request(id="a", text="Hello there.")), Sampling())
+        run.start(slot, plan_of(fast, Request(id="a", text="Hello there.")), Sampling())
     for name in ("flow", "encode_patch"):
         part = getattr(fast, name)
 

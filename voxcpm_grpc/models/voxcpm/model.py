@@ -21,9 +21,11 @@ from voxcpm_grpc.models.base import (
     AdapterWeights,
     Frame,
     KVLayout,
+    Plan,
     PrefillRows,
-    PromptRows,
+    Rows,
     SlotState,
+    Span,
     SpeechModel,
     StepRows,
     upload,
@@ -36,7 +38,7 @@ from voxcpm_grpc.models.voxcpm.flow import PatchFlow
 from voxcpm_grpc.models.voxcpm.local import PatchEncoder
 from voxcpm_grpc.models.voxcpm.lora import read_adapter
 from voxcpm_grpc.models.voxcpm.networks import Networks
-from voxcpm_grpc.models.voxcpm.prompt import NUMBERS, PromptLayout
+from voxcpm_grpc.models.voxcpm.prompt import COLUMNS, NUMBERS, Prompt, PromptLayout, lay_rows, page_content
 from voxcpm_grpc.request import ModelInfo, Request
 
 MAX_LATENT = 65504.0  # the largest value of float16, in which the codec may compute
@@ -59,7 +61,7 @@ class VoxCPMState:
 
 
 class VoxCPM(SpeechModel):
-    numbers = NUMBERS
+    numbers, columns, encodes = NUMBERS, COLUMNS, True
 
     def __init__(
         self,
@@ -94,8 +96,14 @@ class VoxCPM(SpeechModel):
         rope = config.lm_config.rope(config.base.head_dim, info.max_model_len, dtype=config.table_dtype)
         self.rope = rope.to(backend.device)
 
-    def prompt(self, request: Request) -> PromptRows:
+    def plan(self, request: Request) -> Plan:
         return self.prompt_layout(request)
+
+    def rows(self, spans: Sequence[Span]) -> Rows:
+        return lay_rows(spans)
+
+    def page_content(self, plan: Plan, start: int, stop: int) -> bytes:
+        return page_content(plan.own, start, stop)
 
     def allocate(self, slots: int, numbers: Tensor) -> VoxCPMState:
         cfg, temperature = numbers[:, 1:].view(torch.float32).unbind(1)
@@ -115,19 +123,20 @@ class VoxCPM(SpeechModel):
             codec=self._codec.allocate(slots),
         )
 
-    def entries(self, prompt: PromptRows, steps: int) -> Mapping[str, int]:
-        return {"history": len(prompt.patches) + steps}
+    def entries(self, plan: Plan, steps: int) -> Mapping[str, int]:
+        return {"history": len(plan.own.patches) + steps}
 
     @torch.inference_mode()
-    def open(self, slots: Tensor, opened: Sequence[tuple[int, PromptRows]], state: SlotState) -> None:
+    def open(self, slots: Tensor, opened: Sequence[tuple[int, Plan]], state: SlotState) -> None:
         own: VoxCPMState = state.model
-        for slot, prompt in opened:
+        prompts: list[tuple[int, Prompt]] = [(slot, plan.own) for slot, plan in opened]
+        for slot, prompt in prompts:
             if len(prompt.patches):
                 patches = upload(torch.from_numpy(np.ascontiguousarray(prompt.patches)), self.backend.device)
                 own.history[slot, : len(patches)] = patches.to(own.history.dtype)
         own.codec.index_fill_(0, slots, 0)
         own.condition.index_fill_(0, slots, 0)
-        for slot, prompt in opened:
+        for slot, prompt in prompts:
             if prompt.primer:
                 self._prime(slot, prompt.primer, own)
 
@@ -139,9 +148,9 @@ class VoxCPM(SpeechModel):
         own.condition[slot] = primer[-1]
 
     @torch.inference_mode()
-    def speech(self, slot: int, prompt: PromptRows, steps: int, state: SlotState) -> Mapping[str, Tensor]:
+    def speech(self, slot: int, plan: Plan, steps: int, state: SlotState) -> Mapping[str, Tensor]:
         own: VoxCPMState = state.model
-        start = len(prompt.patches)
+        start = len(plan.own.patches)
         return {LATENTS: own.history[slot, start : start + steps].float().clone()}
 
     def read_adapter(self, directory: Path) -> AdapterWeights:
@@ -153,10 +162,10 @@ class VoxCPM(SpeechModel):
         self._bank.write(place, adapter.updates)
 
     @torch.inference_mode()
-    def encode_history(self, slot: Tensor, patch: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
+    def encode(self, slot: Tensor, entry: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
         adapter = state.adapter[slot] if adapted else None
         own: VoxCPMState = state.model
-        patches = own.history[slot, patch].to(self.networks.embedding.dtype)
+        patches = own.history[slot, entry].to(self.networks.embedding.dtype)
         return self.networks.enc_to_lm(self.encode_patch(patches), adapter)
 
     @torch.inference_mode()
@@ -170,8 +179,8 @@ class VoxCPM(SpeechModel):
         adapted: bool = False,
     ) -> None:
         own: VoxCPMState = state.model
-        is_audio = rows.is_audio[:, None]
-        x = F.embedding(rows.token, self.networks.embedding)  # [t, c]
+        token, is_audio = rows.columns[0], rows.columns[1].bool()[:, None]
+        x = F.embedding(token, self.networks.embedding)  # [t, c]
         if encoded is None:
             audio = torch.zeros_like(x)
         else:
