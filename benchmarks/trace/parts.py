@@ -49,10 +49,10 @@ def measure(engine: Engine, streams: int, timesteps: int) -> Parts:
         model.advance(rows, state, kv)
 
     work = {
-        "patch_ms": partial(model.generate_patch, slot, timesteps, state),
+        "patch_ms": partial(model.generate, slot, timesteps, state),
         "diffusion_ms": diffuse,
         "language_ms": advance,
         "encoder_ms": lambda: model.encode_patch(own.condition[advanced]),
-        "audio_ms": lambda: model.decode_patch(slot, state),
+        "audio_ms": lambda: model.decode(slot, state),
     }
     return Parts(streams=streams, **{name: median_seconds(call) * 1e3 for name, call in work.items()})

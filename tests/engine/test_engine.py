@@ -331,7 +331,7 @@ def test_a_failed_step_ends_its_requests_and_later_ones_succeed(alone, monkeypat
     eng.add(request)
     eng.step()
     with monkeypatch.context() as patch:
-        patch.setattr(eng.model, "decode_patch", raising(RuntimeError("launch failed at /secret/path")))
+        patch.setattr(eng.model, "decode", raising(RuntimeError("launch failed at /secret/path")))
         outcome = run(eng)[request.id]
     assert isinstance(outcome.error, Unavailable) and "secret" not in outcome.error.message
     assert at_rest(eng)
@@ -369,7 +369,7 @@ def test_a_failed_prefill_ends_its_request_alone(alone, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), torch.OutOfMemoryError("no room on the device")])
-@pytest.mark.parametrize("where", ["prefill", "decode_patch"])
+@pytest.mark.parametrize("where", ["prefill", "decode"])
 def test_an_engine_without_memory_fails_at_once(monkeypatch, error, where):
     eng = engine()
     eng.add(Request(id="a", text="Hello."))

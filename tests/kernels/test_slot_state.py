@@ -114,7 +114,7 @@ def test_frames_are_packed(slot_state, target, samples):
     packed = slot_state.pack_frame(audio, slot, stop, finite)
     assert packed.dtype == torch.float32
     torch.testing.assert_close(packed, reference.pack_frame(audio, slot, stop, finite), rtol=0, atol=0, equal_nan=True)
-    assert packed[:, -1].tolist() == [0, 0, 1, 0]
+    assert packed[:, -2].tolist() == [0, 0, 1, 0] and packed[:, -1].tolist() == [1] * 4
 
 
 def test_tensors_of_other_strides_are_refused(slot_state, target):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -54,11 +54,11 @@ class StepParts:
         """The largest number of sequences in a prefill of so many rows."""
         return min(tokens, self.scratch)
 
-    def generate(self, count: int, timesteps: int, *, adapted: bool) -> None:
-        self._model.generate_patch(self.slots.rows[:count], timesteps, self._state, adapted=adapted)
+    def generate(self, count: int, variant: Hashable, *, adapted: bool) -> None:
+        self._model.generate(self.slots.rows[:count], variant, self._state, adapted=adapted)
 
     def decode(self, count: int) -> Tensor:
-        return self._model.decode_patch(self.slots.rows[:count], self._state).packed
+        return self._model.decode(self.slots.rows[:count], self._state).packed
 
     def advance(self, count: int, *, adapted: bool) -> None:
         rows = step_rows(self.slots.rows[:count], self._state, self._kv.page_size, self._longest)
@@ -78,7 +78,7 @@ class StepParts:
 
 
 class EngineGraphs:
-    """The captured parts of a step for each batch size (and count of timesteps), and prefills for each token count.
+    """The captured parts of a step for each batch size (and variant), and prefills for each token count.
 
     What adapters change is captured with and without them.
 
@@ -106,12 +106,12 @@ class EngineGraphs:
         sizes, advanced = batch_buckets(parts.scratch), advance_buckets(parts.scratch)
         later = intermediate if some_later else _none
         kinds = (False, True) if model.places else (False,)
-        by_kind = [tokens, entries, advanced, *(sizes for _ in model.timesteps)] * len(kinds)
+        by_kind = [tokens, entries, advanced, *(sizes for _ in model.variants)] * len(kinds)
         count = sum(len(each) - len(later(each)) for each in (*by_kind, sizes))
         captured = progress.counting("CUDA graphs are being captured", count)
         steps, audio = GraphPool(Priority.STEP, slots.device), GraphPool(Priority.AUDIO, slots.device)
 
-        def capture(call: Callable[..., T], sizes: list[int], **options: int) -> dict[bool, StepGraph[T]]:
+        def capture(call: Callable[..., T], sizes: list[int], **options: Hashable) -> dict[bool, StepGraph[T]]:
             return {
                 kind: StepGraph(partial(call, adapted=kind, **options), sizes, steps, captured, later(sizes))
                 for kind in kinds
@@ -119,12 +119,12 @@ class EngineGraphs:
 
         self._prefill = capture(parts.prefill, tokens)
         self._encode = capture(parts.encode, entries)
-        self._generate = {n: capture(parts.generate, sizes, timesteps=n) for n in model.timesteps}
+        self._generate = {one: capture(parts.generate, sizes, variant=one) for one in model.variants}
         self._decode = StepGraph(parts.decode, sizes, audio, captured, later(sizes))
         self._audio_stream = audio.stream
         parts.decoded.record(audio.stream)  # captured kernels wait for its last record before the replay
         self._advance = capture(parts.advance, advanced)
-        self.generated = torch.cuda.Event()  # after the last patches
+        self.generated = torch.cuda.Event()  # after the last steps were generated
         # `_rows` and `padded` give the sizes of language models without adapters. These come last: what has such a size
         # then has a graph of it or of a smaller one in all other calls, and of the same one with adapters.
         generating = [graph for graphs in self._generate.values() for graph in graphs.values()]
@@ -160,19 +160,19 @@ class EngineGraphs:
         self._prefill[adapted].replay(count)
 
     def _rows(self, count: int) -> int:
-        """The padded number of `count` slots in a step: that of the language models, no less than that of patches."""
+        """The padded number of `count` slots in a step: that of `advance`, no less than that of `generate`."""
         return self._advance[False].bucket(count)
 
     def wait_for_audio(self) -> None:
         """Order all later launches after the audio that was launched so far."""
         torch.cuda.current_stream().wait_stream(self._audio_stream)
 
-    def generate(self, slots: np.ndarray, timesteps: int, *, adapted: bool) -> HostCopy:
-        """Generate and decode a patch of these slots."""
+    def generate(self, slots: np.ndarray, variant: Hashable, *, adapted: bool) -> HostCopy:
+        """Generate and decode a step of these slots."""
         self.wait_for_audio()
         count = len(slots)
         self._parts.slots.put(slots, self._rows(count))
-        self._generate[timesteps][adapted].replay(count)
+        self._generate[variant][adapted].replay(count)
         self.generated = torch.cuda.Event()
         self.generated.record()
         self._audio_stream.wait_event(self.generated)
@@ -182,7 +182,7 @@ class EngineGraphs:
             return HostCopy(frames[:count])
 
     def advance(self, slots: np.ndarray, *, adapted: bool) -> None:
-        """Run the language models on the patches that these slots have just generated."""
+        """Run the language models on what these slots have just generated."""
         size = self._rows(len(slots))
         if not self._parts.slots.holds(slots, size):
             self.wait_for_audio()  # it may still read other slots there

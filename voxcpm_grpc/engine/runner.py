@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.staging import Staging
 from voxcpm_grpc.kernels.precompile import precompile
-from voxcpm_grpc.models.base import SpeechModel, StepRows, upload
+from voxcpm_grpc.models.base import Part, SpeechModel, StepRows, upload
 from voxcpm_grpc.request import Role
 
 LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
@@ -41,13 +40,13 @@ class PrefillError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A launched round: the sequences of each count of timesteps, and their `Frame.packed`."""
+    """A launched round: the sequences of each variant, and their `Frame.packed`."""
 
     frames: list[tuple[list[Sequence], HostCopy]]
-    generated: torch.cuda.Event | None  # when all patches are generated; None: they are
+    generated: torch.cuda.Event | None  # when all steps are generated; None: they are
 
-    def wait_for_patches(self) -> None:
-        """Wait until all patches of the round are generated."""
+    def wait_until_generated(self) -> None:
+        """Wait until all steps of the round are generated."""
         if self.generated is not None:
             self.generated.synchronize()
 
@@ -104,18 +103,16 @@ class Runner:
             raise
         except Exception as error:
             raise PrefillError from error
-        groups: defaultdict[int, list[Sequence]] = defaultdict(list)
+        groups: defaultdict[Hashable, list[Sequence]] = defaultdict(list)
         for sequence in batch.steps:
-            timesteps = sequence.request.sampling.inference_timesteps
-            assert timesteps is not None
-            groups[timesteps].append(sequence)
+            groups[sequence.plan.variant].append(sequence)
         self._decoded = {sequence.slot for sequence in batch.steps}
-        frames = [(group, self._generate(group, timesteps)) for timesteps, group in groups.items()]
+        frames = [(group, self._generate(group, variant)) for variant, group in groups.items()]
         return InFlight(frames, self._graphs.generated if self._graphs is not None and frames else None)
 
     @torch.inference_mode()
     def advance(self, steps: list[Sequence], joined: Batch) -> None:
-        """Run the language models on the patches that sequences have just generated, and on the prompts of `joined`.
+        """Run the language models on what sequences have just generated, and on the prompts of `joined`.
 
         Raises PrefillError if that has not happened and `prefill` and `advance` can be called again.
         """
@@ -141,7 +138,7 @@ class Runner:
     def prefill(self, batch: Batch, steps: Listed[Sequence] = ()) -> None:
         """Write adapters, open and restore slots, and prefill the chunks of a batch.
 
-        `steps` have just generated a patch each, which goes through the language models, too. A repeated call has the
+        `steps` have just generated, and go through the language models, too. A repeated call has the
         same result.
         """
         written = [*batch.opened, *batch.restored]
@@ -171,9 +168,9 @@ class Runner:
 
     @torch.inference_mode()
     def speech(self, sequence: Sequence) -> dict[str, HostCopy]:
-        """The arrays of the speech that a sequence has delivered."""
+        """The arrays of the speech that a sequence has sent."""
         assert sequence.slot is not None
-        made = self.model.speech(sequence.slot, sequence.plan, sequence.delivered, self.slots.state)
+        made = self.model.speech(sequence.slot, sequence.plan, sequence.sent, self.slots.state)
         return {name: HostCopy(array) for name, array in made.items()}
 
     def _padded(self, packed: PackedChunks) -> np.ndarray:
@@ -202,7 +199,7 @@ class Runner:
         """Prefill rows, whose padded form and `encoded` are on the device."""
         flat, (index, slot, entry) = on_device
         state = self.slots.state
-        adapted = _adapted("reads", *steps, *(chunk.sequence for chunk in chunks))
+        adapted = _adapted("advance", *steps, *(chunk.sequence for chunk in chunks))
         results = self._encode(slot, entry, adapted=adapted) if len(index) else None
         if self._graphs is not None:
             if results is not None and self._graphs.encoded is not None:
@@ -238,19 +235,19 @@ class Runner:
         encoded = [self.model.encode(*part, self.slots.state, adapted=adapted) for part in parts]
         return torch.cat(encoded)[:count]
 
-    def _generate(self, group: list[Sequence], timesteps: int) -> HostCopy:
-        """Generate and decode a patch of these sequences. The copy of the frames does not wait for later launches."""
+    def _generate(self, group: list[Sequence], variant: Hashable) -> HostCopy:
+        """Generate and decode a step of these sequences. The copy of the frames does not wait for later launches."""
         slots = np.array([sequence.slot for sequence in group])
-        adapted = _adapted("diffuses", *group)
+        adapted = _adapted("generate", *group)
         if self._graphs is not None:
-            return self._graphs.generate(slots, timesteps, adapted=adapted)
+            return self._graphs.generate(slots, variant, adapted=adapted)
         slot = upload(torch.from_numpy(slots), self.slots.device)
-        self.model.generate_patch(slot, timesteps, self.slots.state, adapted=adapted)
-        return HostCopy(self.model.decode_patch(slot, self.slots.state).packed)
+        self.model.generate(slot, variant, self.slots.state, adapted=adapted)
+        return HostCopy(self.model.decode(slot, self.slots.state).packed)
 
     def _advance(self, steps: list[Sequence]) -> None:
         slots = np.array([sequence.slot for sequence in steps])
-        adapted = _adapted("reads", *steps)
+        adapted = _adapted("advance", *steps)
         if self._graphs is not None:
             self._graphs.advance(slots, adapted=adapted)
             return
@@ -259,9 +256,9 @@ class Runner:
         self.model.advance(step_rows(slot, state, self.kv.page_size, longest), state, self.kv, adapted=adapted)
 
 
-def _adapted(part: Literal["diffuses", "reads"], *sequences: Sequence) -> bool:
+def _adapted(part: Part, *sequences: Sequence) -> bool:
     """True if the adapter of a sequence changes this part of the model."""
-    return any(sequence.lora and getattr(sequence.lora.weights, part) for sequence in sequences)
+    return any(sequence.lora and part in sequence.lora.weights.parts for sequence in sequences)
 
 
 def scratch_rows(slots: Slots, page_size: int) -> StepRows:
@@ -284,10 +281,10 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     all_slots = torch.full((scratch,), scratch, device=device)
 
     def step() -> None:
-        model.step(scratch_rows(slots, page_size), max(model.timesteps), state, kv, adapted=adapted)
+        model.step(scratch_rows(slots, page_size), model.variants[-1], state, kv, adapted=adapted)
 
-    def decode_patch() -> None:
-        model.decode_patch(all_slots, state)
+    def decode() -> None:
+        model.decode(all_slots, state)
 
     def prefill() -> None:
         flat = torch.from_numpy(pack(model.rows, [], page_size).padded(prefill_tokens, 1, scratch)).to(device)
@@ -305,7 +302,7 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
                 pass
 
     steps = max(_peak(step, device), _peak(prefill, device))
-    audio, codec = _peak(decode_patch, device), _peak(convert, device)
+    audio, codec = _peak(decode, device), _peak(convert, device)
     torch.cuda.empty_cache()  # graphs have pools of their own and would not use the memory that PyTorch keeps
     return steps + (steps + audio if graphs else 0) + codec + LIBRARY_BYTES
 

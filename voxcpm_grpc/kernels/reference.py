@@ -329,12 +329,12 @@ def read_step(
 
 
 def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor) -> Tensor:
-    """The audio [b, samples] with two more columns, float32: `stop` of its slots, and whether all of it is finite.
+    """The audio [b, samples] with three more columns, float32: `stop` of its slots, whether all of it is finite, and 1.
 
-    It is finite if `finite` is True for its slot, too.
+    It is finite if `finite` is True for its slot, too. The last column tells that there is audio.
     """
     whole = audio.isfinite().all(1) & finite[slot]
-    return torch.cat([audio.float(), stop[slot, None], whole[:, None]], dim=1)
+    return torch.cat([audio.float(), stop[slot, None], whole[:, None], torch.ones_like(whole)[:, None]], dim=1)
 
 
 def conditioning(

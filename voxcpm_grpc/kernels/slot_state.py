@@ -78,7 +78,7 @@ def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor) -> Ten
     """Computes `reference.pack_frame`."""
     _require_contiguous(audio, slot, stop, finite)
     b, samples = audio.shape
-    packed = torch.empty(b, samples + 2, dtype=torch.float32, device=audio.device)
+    packed = torch.empty(b, samples + 3, dtype=torch.float32, device=audio.device)
     flags = stop.view(torch.int8), finite.view(torch.int8)
     block = min(triton.next_power_of_2(samples), 8192)
     _pack_frame_kernel[(b,)](audio, slot, *flags, packed, samples, BLOCK=block, num_warps=8)
@@ -208,7 +208,7 @@ def _pack_frame_kernel(audio, slot, stop, finite, packed, samples, BLOCK: tl.con
     stream = tl.program_id(0)
     own = tl.load(slot + stream)
     good = tl.load(finite + own).to(tl.int32)
-    out = packed + stream * (samples + 2)
+    out = packed + stream * (samples + 3)
     for start in tl.range(0, samples, BLOCK):
         sample = start + tl.arange(0, BLOCK)
         inside = sample < samples
@@ -217,6 +217,7 @@ def _pack_frame_kernel(audio, slot, stop, finite, packed, samples, BLOCK: tl.con
         good = tl.minimum(good, tl.min((tl.abs(x) < float("inf")).to(tl.int32), 0))
     tl.store(out + samples, tl.load(stop + own).to(tl.float32))
     tl.store(out + samples + 1, good.to(tl.float32))
+    tl.store(out + samples + 2, 1.0)
 
 
 @triton.jit(do_not_specialize=["slot", "stride", "entries"])

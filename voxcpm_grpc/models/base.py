@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from torch import Tensor
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.request import ModelInfo, Request, Role
+
+Part = Literal["generate", "advance"]
+"""A part of a model that adapters change: `generate`, or `advance` with `prefill` and `encode`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,7 @@ class AdapterWeights:
     """A LoRA adapter that was read and fits the model, on the host."""
 
     updates: Any  # of the family
-    diffuses: bool  # it changes the generation of a patch
-    reads: bool  # it changes the language models or their inputs
+    parts: frozenset[Part]  # that it changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,8 @@ class Plan:
     numbers: np.ndarray  # int64 [SpeechModel.numbers]: what the state of the family has of a stream from its start
     least_steps: int = 0  # the model can end the speech with a later step than the one of this number, from 1 on
     ran_on_steps: float = math.inf  # a generation of this many steps ran on
-    waits_for_audio: bool = False  # `open` uses memory that `decode_patch` uses, too
+    variant: Hashable = None  # of SpeechModel.variants; streams of the same one generate together
+    waits_for_audio: bool = False  # `open` uses memory that `decode` uses, too
     reads_slot: bool = False  # the prefill reads what `open` writes
 
 
@@ -135,9 +138,9 @@ class SlotState:
     seed: Tensor  # [n] int64
     turn: Tensor  # [n] int64
     segment: Tensor  # [n] int64
-    step: Tensor  # [n] int64, patches generated so far: the index of the next one
+    step: Tensor  # [n] int64, steps so far: the index of the next one
     adapter: Tensor  # [n] int64, the place of the LoRA adapter, or negative
-    position: Tensor  # [n] int64, filled KV positions: the position of the next patch
+    position: Tensor  # [n] int64, filled KV positions: the position of the next step
     block_table: Tensor  # [n, p] int32
     model: Any  # the state of the family, a dataclass of tensors [n, ...] of any dtype
 
@@ -156,7 +159,7 @@ class PrefillRows:
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """The destination of the patches just generated for these slots in the KV cache."""
+    """The destination of what these slots have just generated in the KV cache."""
 
     slot: Tensor  # [b] int64
     position: Tensor  # [b] int64, SlotState.position of these slots
@@ -167,21 +170,26 @@ class StepRows:
 class Frame:
     """The result of a step, on the device, in one tensor for the host."""
 
-    packed: Tensor  # [b, samples_per_step + 2] float32: audio, then stop and finite as 0 or 1
+    packed: Tensor  # [b, samples_per_step + 3] float32: audio, then stop, finite and spoken as 0 or 1
 
     @property
     def audio(self) -> Tensor:
         """[b, samples_per_step] float32."""
-        return self.packed[:, :-2]
+        return self.packed[:, :-3]
 
     @property
     def stop(self) -> Tensor:
-        """[b] bool: the model ends the speech with this frame; min_steps is not applied yet."""
-        return self.packed[:, -2] != 0
+        """[b] bool: the model ends the speech with this step; `Plan.least_steps` is not applied yet."""
+        return self.packed[:, -3] != 0
 
     @property
     def finite(self) -> Tensor:
-        """[b] bool: audio and latents are finite."""
+        """[b] bool: all that the step has made is finite."""
+        return self.packed[:, -2] != 0
+
+    @property
+    def spoken(self) -> Tensor:
+        """[b] bool: the step has audio. Others count for no limit, and nothing is sent."""
         return self.packed[:, -1] != 0
 
 
@@ -216,7 +224,7 @@ class SpeechModel(ABC):
     """
 
     info: ModelInfo
-    timesteps: tuple[int, ...]  # the counts that a request may use
+    variants: tuple[Hashable, ...]  # that a plan may have; the last one takes the most time and memory
     layout: KVLayout
     codec: Codec
     places: int  # for adapters, see `write_adapter`
@@ -262,7 +270,11 @@ class SpeechModel(ABC):
 
     @abstractmethod
     def speech(self, slot: int, plan: Plan, steps: int, state: SlotState) -> Mapping[str, Tensor]:
-        """Copies of the content of a voice that the first `steps` steps of a stream have made, on the device."""
+        """Copies of the content of a voice that the first `steps` steps with audio have made, on the device."""
+
+    @abstractmethod
+    def warm_up(self, streams: int, steps: int) -> Sequence[Sequence[Request]]:
+        """For each variant requests of so many streams, the first one with a voice of `steps` steps."""
 
     @abstractmethod
     def read_adapter(self, directory: Path) -> AdapterWeights:
@@ -294,20 +306,20 @@ class SpeechModel(ABC):
         encoded: the results of `encode` at the rows that are encoded, and anything at other rows, [t, ...]; None if no
         row is.
 
-        A last row may also be the patch that a stream has just generated. The engine then advances step and position,
+        A last row may also be what a stream has just generated. The engine then advances step and position,
         and does not call `advance`.
         """
 
     @abstractmethod
-    def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState, *, adapted: bool = False) -> None:
-        """The first part of a step: generate a patch for each slot [b] and keep it.
+    def generate(self, slot: Tensor, variant: Any, state: SlotState, *, adapted: bool = False) -> None:
+        """The first part of a step: generate the next piece of speech for each slot [b], and keep it in the state.
 
         No part of a step accesses other slots or waits for the host.
         """
 
     @abstractmethod
-    def decode_patch(self, slot: Tensor, state: SlotState) -> Frame:
-        """Decode the patches just generated to audio.
+    def decode(self, slot: Tensor, state: SlotState) -> Frame:
+        """Decode what was just generated to audio.
 
         May run at the same time as `advance`: neither reads what the other writes, and they share no scratch memory.
         """
@@ -322,16 +334,16 @@ class SpeechModel(ABC):
         adapted: bool = False,
         decoded: torch.cuda.Event | None = None,
     ) -> None:
-        """Run the language models on the patches just generated, and advance step and position by one.
+        """Run the language models on what was just generated, and advance step and position by one.
 
         `decoded` follows the audio that is decoded at the same time. Kernels that fill the device wait for it: the
         decoder's blocks would otherwise have to wait until such a kernel ends.
         """
 
-    def step(self, rows: StepRows, timesteps: int, state: SlotState, kv: PagedKV, *, adapted: bool = False) -> Frame:
+    def step(self, rows: StepRows, variant: Any, state: SlotState, kv: PagedKV, *, adapted: bool = False) -> Frame:
         """All three parts of a step."""
-        self.generate_patch(rows.slot, timesteps, state, adapted=adapted)
-        frame = self.decode_patch(rows.slot, state)
+        self.generate(rows.slot, variant, state, adapted=adapted)
+        frame = self.decode(rows.slot, state)
         self.advance(rows, state, kv, adapted=adapted)
         return frame
 

@@ -68,9 +68,9 @@ def test_audio_is_the_same_before_and_after_the_language_models(tiny, driver):
     for _ in range(3):
         frame = before.step(0, 1, 2)
         rows = after.rows(0, 1, 2)
-        tiny.generate_patch(slots, 10, after.state)
+        tiny.generate(slots, 10, after.state)
         tiny.advance(rows, after.state, after.kv)
-        late = tiny.decode_patch(slots, after.state)
+        late = tiny.decode(slots, after.state)
         assert torch.equal(late.audio, frame.audio)
         assert torch.equal(late.stop, frame.stop)
     for name in before.state.model.__dataclass_fields__:
@@ -184,7 +184,7 @@ def test_language_models_advance_padding_for_which_no_patch_was_generated(tiny, 
         d.state.block_table[3] = 0
         for _ in range(2):
             d.state.model.condition[3] = torch.nan
-            tiny.generate_patch(d.long([0, 1]), 4, d.state)
+            tiny.generate(d.long([0, 1]), 4, d.state)
             tiny.advance(d.rows(*advanced), d.state, d.kv)
     assert run.state.model.semantic[3].isnan().all()
     for slot in (0, 1):

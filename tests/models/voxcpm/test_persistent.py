@@ -110,8 +110,8 @@ def begin(run, cfg: float, temperature: float) -> None:
 def make_frame(model, run, timesteps: int) -> Frame:
     """The next frame of slot 1."""
     slot = torch.ones(1, dtype=torch.int64, device="cuda")
-    model.generate_patch(slot, timesteps, run.state)
-    return model.decode_patch(slot, run.state)
+    model.generate(slot, timesteps, run.state)
+    return model.decode(slot, run.state)
 
 
 @pytest.mark.gpu

@@ -6,7 +6,7 @@ Dimensions as in models/base.py, and c the hidden size of the language models, m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +39,7 @@ from voxcpm_grpc.models.voxcpm.local import PatchEncoder
 from voxcpm_grpc.models.voxcpm.lora import read_adapter
 from voxcpm_grpc.models.voxcpm.networks import Networks
 from voxcpm_grpc.models.voxcpm.prompt import COLUMNS, NUMBERS, Prompt, PromptLayout, lay_rows, page_content
-from voxcpm_grpc.request import ModelInfo, Request
+from voxcpm_grpc.request import Conditioning, ModelInfo, Request, Sampling, VoicePart
 
 MAX_LATENT = 65504.0  # the largest value of float16, in which the codec may compute
 
@@ -77,7 +77,8 @@ class VoxCPM(SpeechModel):
         compile_command: tuple[str, ...] = (),
         timesteps: tuple[int, ...] = (),
     ) -> None:
-        self.config, self.info, self.timesteps, self.prompt_layout = config, info, timesteps, prompt_layout
+        self.config, self.info, self.prompt_layout = config, info, prompt_layout
+        self.variants = self._timesteps = tuple(sorted(timesteps))
         self.networks, self.flow, self.encode_patch, self.backend = networks, flow, encode_patch, backend
         self.codec = self._codec = codec
         self._bank = bank
@@ -153,6 +154,25 @@ class VoxCPM(SpeechModel):
         start = len(plan.own.patches)
         return {LATENTS: own.history[slot, start : start + steps].float().clone()}
 
+    def warm_up(self, streams: int, steps: int) -> list[list[Request]]:
+        part = VoicePart(
+            content={LATENTS: np.zeros((steps, *self.prompt_layout.patch_shape), np.float32)}, tracks=(LATENTS,)
+        )
+        prompt = Conditioning(prompt=replace(part, text="Zero. "))
+        first = Conditioning(reference=part) if self.info.can("reference") else prompt
+        return [
+            [
+                Request(
+                    id=str(number),
+                    text="One, two.",
+                    sampling=Sampling(inference_timesteps=timesteps),
+                    conditioning=voice,
+                )
+                for number, voice in enumerate([first] + [Conditioning()] * (streams - 1))
+            ]
+            for timesteps in self._timesteps
+        ]
+
     def read_adapter(self, directory: Path) -> AdapterWeights:
         assert self._bank
         return read_adapter(directory, self._bank)
@@ -194,14 +214,14 @@ class VoxCPM(SpeechModel):
         own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
 
     @torch.inference_mode()
-    def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState, *, adapted: bool = False) -> None:
+    def generate(self, slot: Tensor, variant: int, state: SlotState, *, adapted: bool = False) -> None:
         own: VoxCPMState = state.model
         adapter = state.adapter[slot] if adapted else None
         points = state.seed, state.turn, state.segment, state.step
         noise = self.backend.noise(slot, *points, own.temperature)  # float32 [b, P, D]
         condition, cfg = self.backend.slots.read_patch(slot, own.condition, own.cfg)
         mu, stopping = self.maps.conditioning(slot, own.semantic, own.acoustic, adapter)  # [b, m, e] and [b, c]
-        latents = self.flow(noise, mu, condition, cfg, timesteps, adapter)  # [b, P, D]
+        latents = self.flow(noise, mu, condition, cfg, variant, adapter)  # [b, P, D]
         # A stream with a broken patch ends. The patch becomes zeros, because broken values in the KV cache could reach
         # the next owner of its pages.
         kept = own.condition, own.stop, own.finite, own.history
@@ -209,7 +229,7 @@ class VoxCPM(SpeechModel):
         self.backend.slots.store_patch(latents.contiguous(), *ends, slot, own.patches, state.step, *kept, MAX_LATENT)
 
     @torch.inference_mode()
-    def decode_patch(self, slot: Tensor, state: SlotState) -> Frame:
+    def decode(self, slot: Tensor, state: SlotState) -> Frame:
         own: VoxCPMState = state.model
         audio = self._codec.decoder.decode(own.condition[slot][:, None], own.codec, slot)  # [b, samples]
         return Frame(self.backend.slots.pack_frame(audio, slot, own.stop, own.finite))

@@ -76,6 +76,7 @@ class PromptLayout:
             numbers=_numbers(len(patches), sampling),
             least_steps=sampling.min_steps + 1,
             ran_on_steps=usual,
+            variant=sampling.inference_timesteps,
             waits_for_audio=primer > 0,
             reads_slot=len(patches) > 0,
         )
