@@ -20,7 +20,7 @@ from voxcpm_grpc.engine.memory import engine_memory
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.settings.engine import EngineSettings
 

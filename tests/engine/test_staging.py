@@ -8,7 +8,7 @@ from support.checkpoints import TINY
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.staging import Staging
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.loading import load_model
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

@@ -95,7 +95,7 @@ class Footprint:
     slot: int  # state of a stream, without its KV pages
     layout: KVLayout
     positions: int  # of a request of full length
-    width: float  # of the networks; the working memory of steps is proportional to it, and was measured at 1
+    working: int  # an estimate for LoadOptions.max_slots: steps, CUDA graphs and libraries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ if not torch.cuda.is_available():
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.engine.slots import NUMBERS, number_columns
 from voxcpm_grpc.models.base import Frame, LoadOptions, Plan, PrefillRows, SlotState, StepRows
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.request import Sampling
 

@@ -21,7 +21,7 @@ from voxcpm_grpc.engine.runner import LIBRARY_BYTES, Runner, working_memory
 from voxcpm_grpc.engine.slots import NUMBERS, Slots, number_columns
 from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.settings.engine import EngineSettings
 
