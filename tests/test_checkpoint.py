@@ -160,7 +160,7 @@ def test_progress_is_printed_to_stderr_or_not_at_all(hub, fetch):
 
 
 def test_a_revision_is_fetched_and_a_missing_one_is_named(hub, fetch):
-    older = {**CHECKPOINT, "config.json": b'{"older": true}'}
+    older = {**CHECKPOINT, "config.json": b'{"architecture": "voxcpm", "older": true}'}
     hub.repositories["org/model"] = {"main": CHECKPOINT, "v1": older}
     assert (found(fetch("org/model", "v1")) / "config.json").read_bytes() == older["config.json"]
     assert (found(fetch("org/model", commit(CHECKPOINT))) / "config.json").read_bytes() == b"{}"

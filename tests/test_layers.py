@@ -231,7 +231,7 @@ def test_every_folder_has_a_row_and_every_row_exists():
         ("benchmarks.measuring.x", "import torch", "must not import torch"),
         ("voxcpm_client.cli.x", "def f():\n    from voxcpm_server import app", ""),
         ("voxcpm_client.__main__", "from voxcpm_client.cli import say", ""),
-        ("voxcpm_grpc.engine.load", "from voxcpm_grpc.models.families import load_model", ""),
+        ("voxcpm_grpc.engine.load", "from voxcpm_grpc.models.loading import load_model", ""),
         ("voxcpm_grpc.worker.x", "from voxcpm_grpc.engine.load import load_engine", ""),
     ],
 )

@@ -16,26 +16,16 @@ from voxcpm_grpc.file_digest import digest_file
 from voxcpm_grpc.home import expanded
 from voxcpm_grpc.hub import Listing, Place, fetch, fetch_copy, fetch_file, list_files, read_file, require_space
 from voxcpm_grpc.hub_bars import DOWNLOADING as DOWNLOADING
+from voxcpm_grpc.models.families import FAMILIES, family_of, likely_family, recognizing
 
 FILES = (
     "config.json",
-    "*.safetensors",
-    "pytorch_model.bin",
-    "*.pth",
-    "tokenizer*.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
     "languages.json",
+    *dict.fromkeys(pattern for family in FAMILIES for pattern in family.patterns),
     "presets/presets.json",
     *(f"presets/*.{suffix}" for suffix in ("wav", "flac", "mp3", "ogg", "opus", "m4a")),
 )
 """The files of a repository that are downloaded: data only, no code."""
-
-MODEL_FILES = ("model.safetensors", "pytorch_model.bin", "pytorch_model.pth")
-"""The names of the file with the weights of the networks, in the order of preference."""
-
-CODEC_FILES = ("audiovae.safetensors", "audiovae.pth")
-"""The names of the file with the weights of the codec, in the order of preference."""
 
 LANGUAGES_FILE = "languages.json"
 LANGUAGES = {
@@ -48,12 +38,6 @@ LANGUAGES = {
 """The languages that published models claim to speak, by repository; their checkpoints do not say."""
 
 _TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
-_REQUIRED = (  # enough to recognize a checkpoint; the loader checks the content of the files
-    ("config.json",),
-    ("tokenizer.json",),
-    MODEL_FILES,
-    CODEC_FILES,
-)
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -84,7 +68,8 @@ def list_repository(model: str, revision: str | None = None, token: str | None =
     """
     _require_hub(model)
     listing = list_files(model, revision, FILES, token)
-    if listing is not None and listing.config.get("model_type") in other_systems.TYPES:  # it tells a part of the file
+    tells = listing is not None and listing.config.get("model_type") in other_systems.TYPES  # a part of the file
+    if listing is not None and tells and not recognizing(listing.config):
         other_systems.refuse(f"the repository {model}", listing.config, listing.names)
     return listing
 
@@ -116,7 +101,9 @@ def _inspect(listing: Listing, place: Place, token: str | None) -> None:
     """Raise StartupError for a model of another system, before its weights are downloaded."""
     require_space(listing, place)
     content = read_file(listing, "config.json", place, token)
-    other_systems.refuse(f"the repository {listing.model}", other_systems.parsed(content), listing.names)
+    config = other_systems.parsed(content)
+    if not recognizing(config):
+        other_systems.refuse(f"the repository {listing.model}", config, listing.names)
 
 
 def config_directory(model: str, revision: str | None = None) -> Path:
@@ -144,7 +131,7 @@ def fingerprint(directory: Path) -> str:
     Takes seconds, and no time again in the same process while the files are unchanged.
     """
     combined = hashlib.sha256()
-    for names in (("config.json",), ("tokenizer.json",), MODEL_FILES, CODEC_FILES):
+    for names in likely_family(directory).hashed:
         present = [name for name in names if (directory / name).is_file()]
         path = directory / (present or names)[0]
         found = path.stat()
@@ -206,10 +193,13 @@ def _local(path: Path, revision: str | None) -> Path:
 
 def _complete(path: Path, source: str) -> Path:
     """The path. Raises StartupError unless it has all required files, and for a model of another system."""
-    other_systems.refuse_directory(source, path)
-    missing = [" or ".join(names) for names in _REQUIRED if not any((path / name).is_file() for name in names)]
-    if missing:
-        raise StartupError(f"{source} is not a complete VoxCPM checkpoint: it has no {', no '.join(missing)}")
+    config = other_systems.config_of(path)
+    found = recognizing(config)
+    if not found:
+        other_systems.refuse_directory(source, path)
+    family = likely_family(path) if len(found) == 1 or not config else family_of(path)[0]
+    if missing := family.missing(lambda name: (path / name).is_file()):
+        raise StartupError(f"{source} is not a complete {family.name} checkpoint: it has no {', no '.join(missing)}")
     return path
 
 

@@ -59,12 +59,18 @@ def refuse(source: str, config: Mapping[str, Any], names: Collection[str]) -> No
 def refuse_directory(source: str, directory: Path) -> None:
     """As `refuse`, for the model in a directory. One that cannot be read is left to its loader."""
     try:
-        path = directory / "config.json"
-        content = path.read_bytes() if path.is_file() else b""
         names = [path.name for path in directory.iterdir()]
     except OSError:
         return
-    refuse(source, parsed(content), names)
+    refuse(source, config_of(directory), names)
+
+
+def config_of(directory: Path) -> Mapping[str, Any]:
+    """The config.json of a directory; empty if it cannot be read as a JSON object."""
+    try:
+        return parsed((directory / "config.json").read_bytes())
+    except OSError:
+        return {}
 
 
 def parsed(content: bytes) -> Mapping[str, Any]:

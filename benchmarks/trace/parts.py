@@ -41,7 +41,7 @@ def measure(engine: Engine, streams: int, timesteps: int) -> Parts:
 
     def diffuse() -> None:
         mu, noise = networks.mu(own.semantic[slot], own.acoustic[slot], None), torch.zeros_like(own.condition[slot])
-        model.flow(noise.float(), mu, own.condition[slot], state.cfg[slot], timesteps, None)
+        model.flow(noise.float(), mu, own.condition[slot], own.cfg[slot], timesteps, None)
 
     def advance() -> None:
         state.position.copy_(position)  # each replay has the same contexts
@@ -49,10 +49,10 @@ def measure(engine: Engine, streams: int, timesteps: int) -> Parts:
         model.advance(rows, state, kv)
 
     work = {
-        "patch_ms": partial(model.generate_patch, slot, timesteps, state),
+        "patch_ms": partial(model.generate, slot, timesteps, state),
         "diffusion_ms": diffuse,
         "language_ms": advance,
         "encoder_ms": lambda: model.encode_patch(own.condition[advanced]),
-        "audio_ms": lambda: model.decode_patch(slot, state),
+        "audio_ms": lambda: model.decode(slot, state),
     }
     return Parts(streams=streams, **{name: median_seconds(call) * 1e3 for name, call in work.items()})

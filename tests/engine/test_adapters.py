@@ -256,7 +256,7 @@ def test_an_adapter_stays_in_its_place_until_the_least_recent_one_must_go():
 def test_nothing_is_done_for_adapters_while_none_is_in_use(monkeypatch):
     eng = adapted_engine()
     seen = []
-    for part in ("encode_history", "prefill", "generate_patch", "advance"):
+    for part in ("encode", "prefill", "generate", "advance"):
         original = getattr(eng.model, part)
 
         def watched(*arguments, adapted, original=original, **options):
@@ -274,9 +274,9 @@ def test_nothing_is_done_for_adapters_while_none_is_in_use(monkeypatch):
 
 def test_an_adapter_of_the_language_models_leaves_the_diffusion_as_it_is(monkeypatch):
     eng = adapted_engine()
-    generate, seen = eng.model.generate_patch, []
+    generate, seen = eng.model.generate, []
     monkeypatch.setattr(
-        eng.model, "generate_patch", lambda *a, adapted: (seen.append(adapted), generate(*a, adapted=adapted))[1]
+        eng.model, "generate", lambda *a, adapted: (seen.append(adapted), generate(*a, adapted=adapted))[1]
     )
     eng.add(brief("a", "attention"))
     run(eng)

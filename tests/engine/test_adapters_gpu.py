@@ -22,7 +22,7 @@ from support.engines import (
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.request import Request
 from voxcpm_grpc.settings.engine import EngineSettings
 

@@ -1,9 +1,12 @@
+from functools import partial
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
+from voxcpm_grpc.models.voxcpm.prompt import Prompt, page_content
 
 
 def allocate(blocks: BlockManager, count: int) -> list[int]:
@@ -94,7 +97,12 @@ def test_keys_differ_from_the_first_page_that_differs(tokens, where, page_size):
     tokens = np.array(tokens, np.int64)
     audio = tokens == 0
     patches = np.arange(audio.sum() * 4, dtype=np.float32).reshape(-1, 2, 2)
-    keys = page_keys(tokens, audio, patches, page_size)
+
+    def keys_of(tokens: np.ndarray, patches: np.ndarray) -> list[bytes]:
+        prompt = Prompt(tokens=tokens, audio=audio, patches=patches, primer=0)
+        return page_keys(partial(page_content, prompt), len(tokens), page_size)
+
+    keys = keys_of(tokens, patches)
     assert len(keys) == len(tokens) // page_size
     if where >= len(tokens):
         return
@@ -103,7 +111,7 @@ def test_keys_differ_from_the_first_page_that_differs(tokens, where, page_size):
         changed[audio[:where].sum()] += 1
     else:
         other[where] += 10
-    different = page_keys(other, audio, changed, page_size)
+    different = keys_of(other, changed)
     same = where // page_size
     assert keys[:same] == different[:same]
     assert not set(keys[same:]) & set(different[same:])

@@ -85,12 +85,12 @@ def test_batched_equals_alone(alone, order, options):
 
 
 def test_long_recordings_are_encoded_in_parts(alone, monkeypatch):
-    monkeypatch.setattr(runner, "MAX_PATCHES", 3)
+    monkeypatch.setattr(runner, "MAX_ENTRIES", 3)
     eng = engine()
-    encode, counts = eng.model.encode_history, []
+    encode, counts = eng.model.encode, []
     monkeypatch.setattr(
         eng.model,
-        "encode_history",
+        "encode",
         lambda slot, *a, **options: (counts.append(len(slot)), encode(slot, *a, **options))[1],
     )
     for request in mixed_requests():
@@ -331,7 +331,7 @@ def test_a_failed_step_ends_its_requests_and_later_ones_succeed(alone, monkeypat
     eng.add(request)
     eng.step()
     with monkeypatch.context() as patch:
-        patch.setattr(eng.model, "decode_patch", raising(RuntimeError("launch failed at /secret/path")))
+        patch.setattr(eng.model, "decode", raising(RuntimeError("launch failed at /secret/path")))
         outcome = run(eng)[request.id]
     assert isinstance(outcome.error, Unavailable) and "secret" not in outcome.error.message
     assert at_rest(eng)
@@ -354,10 +354,10 @@ def test_a_failed_prefill_ends_its_request_alone(alone, monkeypatch):
         eng.add(request)
 
     def is_poisoned(slot, patch, state):
-        return bool((state.history[slot, patch] == 1234.5).any())
+        return bool((state.model.history[slot, patch] == 1234.5).any())
 
-    encode = eng.model.encode_history
-    monkeypatch.setattr(eng.model, "encode_history", raising(ValueError("a secret"), is_poisoned, encode))
+    encode = eng.model.encode
+    monkeypatch.setattr(eng.model, "encode", raising(ValueError("a secret"), is_poisoned, encode))
     while eng.busy:
         collect(outcomes, eng.step())
     error = outcomes.pop("poisoned").error
@@ -369,7 +369,7 @@ def test_a_failed_prefill_ends_its_request_alone(alone, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), torch.OutOfMemoryError("no room on the device")])
-@pytest.mark.parametrize("where", ["prefill", "decode_patch"])
+@pytest.mark.parametrize("where", ["prefill", "decode"])
 def test_an_engine_without_memory_fails_at_once(monkeypatch, error, where):
     eng = engine()
     eng.add(Request(id="a", text="Hello."))

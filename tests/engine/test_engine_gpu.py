@@ -28,7 +28,7 @@ from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.kernels.graph import Priority, stream
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
 from voxcpm_grpc.request import AudioChunk, Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings

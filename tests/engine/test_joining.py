@@ -138,7 +138,7 @@ def test_streams_that_were_swapped_out_join_with_their_state(apart):
 
 def test_a_joined_prompt_whose_prefill_fails_ends_alone(apart, monkeypatch):
     eng = engine()
-    poisoned, encode = mixed_requests()[1], eng.model.encode_history
+    poisoned, encode = mixed_requests()[1], eng.model.encode
 
     def encode_unless_poisoned(slot, patch, state, **options):
         slots = {s.slot for s in eng.scheduler.running if s.id == poisoned.id}
@@ -146,7 +146,7 @@ def test_a_joined_prompt_whose_prefill_fails_ends_alone(apart, monkeypatch):
             raise ValueError("a secret")
         return encode(slot, patch, state, **options)
 
-    monkeypatch.setattr(eng.model, "encode_history", encode_unless_poisoned)
+    monkeypatch.setattr(eng.model, "encode", encode_unless_poisoned)
     outcomes = run_arriving(eng, mixed_requests()[:3])
     failed = outcomes.pop(poisoned.id)
     assert isinstance(failed.error, Internal) and not failed.audio

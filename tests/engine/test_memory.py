@@ -20,7 +20,7 @@ from voxcpm_grpc.engine.memory import engine_memory
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.settings.engine import EngineSettings
 
@@ -61,7 +61,7 @@ def test_weights_slots_and_kv_cache_are_those_of_a_loaded_model(checkpoint, tmp_
     length = model.info.max_model_len
     state = Slots.allocate(model, 3, -(-length // PAGE), device).state
     own = [getattr(state.model, name) for name in state.model.__dataclass_fields__]
-    assert found.state == size(state.history, *own)
+    assert found.state == size(*own)
     kv = allocate_kv(model.layout, 3 * length // PAGE - 1, PAGE, device)  # with the scratch page
     assert found.kv_cache == size(kv.k, kv.v)
 

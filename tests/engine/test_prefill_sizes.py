@@ -6,7 +6,7 @@ import numpy as np
 from support.engines import engine, finished, latents, run, voice
 from support.voice_parts import voice_part
 
-from voxcpm_grpc.engine.runner import CPU_PATCHES, CPU_ROWS
+from voxcpm_grpc.engine.runner import CPU_ENTRIES, CPU_ROWS
 from voxcpm_grpc.request import Conditioning, Request, Sampling
 
 LENGTHS = range(1, 60, 3)  # of texts in letters and of voices in patches
@@ -24,26 +24,26 @@ def prompted(length: int) -> Request:
 
 def test_prompts_of_all_lengths_are_prefilled_in_few_sizes(monkeypatch):
     eng = engine(slots=2)
-    rows, patches = set[int](), set[int]()
-    prefill, encode = eng.model.prefill, eng.model.encode_history
+    rows, encoded_rows = set[int](), set[int]()
+    prefill, encode = eng.model.prefill, eng.model.encode
 
     def count_rows(given, encoded, *args, **options):
-        rows.add(len(given.token))
-        assert encoded is None or len(encoded) == len(given.token)
+        rows.add(given.columns.shape[1])
+        assert encoded is None or len(encoded) == given.columns.shape[1]
         prefill(given, encoded, *args, **options)
 
-    def count_patches(slot, patch, *args, **options):
-        patches.add(len(slot))
-        return encode(slot, patch, *args, **options)
+    def count_encoded(slot, entry, *args, **options):
+        encoded_rows.add(len(slot))
+        return encode(slot, entry, *args, **options)
 
     monkeypatch.setattr(eng.model, "prefill", count_rows)
-    monkeypatch.setattr(eng.model, "encode_history", count_patches)
+    monkeypatch.setattr(eng.model, "encode", count_encoded)
     for length in LENGTHS:
         eng.add(prompted(length))
     outcomes = run(eng)
     assert all(finished(outcomes[f"r{length}"]).steps == 3 for length in LENGTHS)
-    assert {size % CPU_ROWS for size in rows} == {0} == {size % CPU_PATCHES for size in patches}
-    assert len(rows) + len(patches) < 2 * len(LENGTHS)
+    assert {size % CPU_ROWS for size in rows} == {0} == {size % CPU_ENTRIES for size in encoded_rows}
+    assert len(rows) + len(encoded_rows) < 2 * len(LENGTHS)
 
 
 def test_padding_rows_change_no_audio(monkeypatch):

@@ -13,7 +13,7 @@ from support.gpus import needs_hopper
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.settings.engine import EngineSettings
 

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from support.engines import engine, finished, mixed_requests, run
 
 from voxcpm_grpc.engine.sequence import SILENCE_RMS, Sequence
-from voxcpm_grpc.models.base import PromptRows
+from voxcpm_grpc.models.base import Plan
 from voxcpm_grpc.request import FinishReason, Request, Sampling
-
-
-def rows(ran_on_steps: float = math.inf) -> PromptRows:
-    none = np.zeros(0)
-    return PromptRows(
-        tokens=none,
-        audio=none.astype(bool),
-        patches=none,
-        cacheable=0,
-        primer=0,
-        max_steps=100,
-        ran_on_steps=ran_on_steps,
-    )
 
 
 def sequence(**sampling: int) -> Sequence:
     request = Request(id="a", text="a", sampling=Sampling(**sampling))
-    return Sequence(request=request, prompt=rows(), keys=[], limit=0, max_steps=100, queued_at=0.0)
+    plan = Plan(positions=0, cacheable=0, max_steps=100, own=None, numbers=np.zeros(0, np.int64))
+    return Sequence(request=request, plan=plan, keys=[], limit=0, max_steps=100, queued_at=0.0)
 
 
 def test_silence_counts_only_after_speech_and_speech_begins_anew():
@@ -45,12 +31,12 @@ def test_the_ratio_limits_the_steps_and_decides_what_ran_on(ratio):
     """The tiny model never ends by itself within these limits, as a model that runs on."""
     eng = engine()
     eng.add(Request(id="a", text="hello hello hello", sampling=Sampling(steps_per_token=ratio, min_steps=100, seed=1)))
-    prompt = next(iter(eng._sequences.values())).prompt
-    tokens = prompt.ran_on_steps / ratio
+    plan = next(iter(eng._sequences.values())).plan
+    tokens = plan.ran_on_steps / ratio
     assert tokens == pytest.approx(round(tokens))
-    assert prompt.max_steps == int(prompt.ran_on_steps + 10)
+    assert plan.max_steps == int(plan.ran_on_steps + 10)
     end = finished(run(eng)["a"])
-    assert (end.reason, end.steps, end.ran_on) == (FinishReason.MAX_STEPS, prompt.max_steps, True)
+    assert (end.reason, end.steps, end.ran_on) == (FinishReason.MAX_STEPS, plan.max_steps, True)
 
 
 def test_speech_of_a_usual_length_did_not_run_on():

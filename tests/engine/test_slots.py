@@ -10,7 +10,7 @@ import torch
 
 from voxcpm_grpc.engine import slots
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.engine.slots import PaddedSlots, Slots, number_columns
+from voxcpm_grpc.engine.slots import NUMBERS, PaddedSlots, Slots, number_columns
 from voxcpm_grpc.models.base import SlotState
 
 SCRATCH = 16
@@ -72,6 +72,9 @@ def test_random_batches_are_always_written():
 
 @dataclass(frozen=True, slots=True)
 class FamilyState:
+    strength: torch.Tensor
+    codes: torch.Tensor
+    patches: torch.Tensor
     hidden: torch.Tensor
     flag: torch.Tensor
     codec: torch.Tensor
@@ -83,39 +86,44 @@ def slots_of_all_dtypes(rows: int) -> Slots:
     def number(*shape: int) -> torch.Tensor:
         return torch.randint(1 << 40, (rows, *shape))
 
-    numbers = number(8)
-    numbers[:, 7:].view(torch.float32).copy_(torch.rand(rows, 2))
-    state = SlotState(
-        **number_columns(numbers),
-        history=torch.randn(rows, 9, 1, 3).bfloat16(),
-        block_table=number(5).int(),
-        model=FamilyState(torch.randn(rows, 7).bfloat16(), torch.rand(rows) < 0.5, torch.randn(rows, 3, 5).half()),
+    numbers = number(len(NUMBERS) + 2)
+    strengths = numbers[:, -1:].view(torch.float32)
+    strengths.copy_(torch.rand(rows, 2))
+    model = FamilyState(
+        strength=strengths[:, 1],
+        codes=torch.randint(1 << 15, (rows, 9, 5), dtype=torch.int16),
+        patches=torch.randn(rows, 9, 1, 3).bfloat16(),
+        hidden=torch.randn(rows, 7).bfloat16(),
+        flag=torch.rand(rows) < 0.5,
+        codec=torch.randn(rows, 3, 5).half(),
     )
+    state = SlotState(**number_columns(numbers), block_table=number(5).int(), model=model)
     state.adapter.fill_(3)
-    return Slots(state, numbers, torch.device("cpu"))
+    return Slots(state, numbers, torch.device("cpu"), lambda prompt, steps: {"patches": 2 + steps, "codes": steps})
 
 
-def content(slots: Slots, slot: int, patches: int) -> list[torch.Tensor]:
-    own = [getattr(slots.state, field.name) for field in fields(slots.state)]
-    family = [getattr(slots.state.model, field.name) for field in fields(slots.state.model)]
-    rows = [tensor[slot] for tensor in (*own, *family) if isinstance(tensor, torch.Tensor)]
-    return [row[:patches] if row.dim() == 3 else row for row in rows if row.dtype is not torch.int32]
+def content(slots: Slots, slot: int, patches: int, codes: int) -> list[torch.Tensor]:
+    used = {"patches": patches, "codes": codes}
+    own = [getattr(slots.state, name)[slot : slot + 1] for name in NUMBERS]
+    family = {field.name: getattr(slots.state.model, field.name)[slot] for field in fields(slots.state.model)}
+    return own + [row[: used[name]] if name in used else row for name, row in family.items()]
 
 
 def test_a_saved_state_is_restored_to_another_slot_and_changes_no_other():
     slots = slots_of_all_dtypes(5)
-    prompt = SimpleNamespace(patches=np.zeros((2, 1, 3), np.float32))
-    sequence = cast(Sequence, SimpleNamespace(prompt=prompt, launched=4))
-    expected = [row.clone() for row in content(slots, 1, 6)]
-    others = [[row.clone() for row in content(slots, slot, 9)] for slot in (0, 2, 4)]
+    sequence = cast(Sequence, SimpleNamespace(plan=None, launched=4))
+    expected = [row.clone() for row in content(slots, 1, 6, 4)]
+    others = [[row.clone() for row in content(slots, slot, 9, 9)] for slot in (0, 2, 4)]
+    behind = slots.state.model.codes[3, 4:].clone()
     pages = slots.state.block_table.clone()
     saved = slots.save(1, sequence)
-    for row in content(slots, 1, 9):
+    for row in content(slots, 1, 9, 9):
         row.zero_()  # the next owner of the slot
     slots.restore(3, saved, place=3)
-    assert len(expected) == 13
-    for row, before in zip(content(slots, 3, 6), expected, strict=True):
+    assert len(expected) == len(NUMBERS) + 6
+    for row, before in zip(content(slots, 3, 6, 4), expected, strict=True):
         assert torch.equal(row, before)
+    assert torch.equal(slots.state.model.codes[3, 4:], behind), "entries that the stream does not use"
     for slot, before in zip((0, 2, 4), others, strict=True):
-        assert all(map(torch.equal, content(slots, slot, 9), before))
+        assert all(map(torch.equal, content(slots, slot, 9, 9), before))
     assert torch.equal(slots.state.block_table, pages)

@@ -8,7 +8,7 @@ from support.checkpoints import TINY
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.staging import Staging
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.loading import load_model
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -17,7 +17,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 def staging(request) -> Staging:
     device = torch.device(request.param)
     model = load_model(TINY, LoadOptions(device=device, dtype=torch.float32, attention="reference", max_slots=2))
-    return Staging(Slots.allocate(model, 2, 4, device), 8)
+    return Staging(Slots.allocate(model, 2, 4, device), model.columns, 8)
 
 
 def test_arrays_lie_one_after_another(staging):
@@ -58,7 +58,7 @@ def test_uploads_do_not_wait_for_the_device_and_keep_their_numbers(staging):
 @pytest.mark.gpu
 def test_uploads_after_a_larger_one_take_no_more_pinned_memory():
     model = load_model(TINY, LoadOptions(device=torch.device("cuda"), dtype=torch.float32, max_slots=2))
-    staging = Staging(Slots.allocate(model, 2, 4, torch.device("cuda")), 8)
+    staging = Staging(Slots.allocate(model, 2, 4, torch.device("cuda")), model.columns, 8)
     staging.upload(np.arange(4))
     held = []
     for _ in range(20):

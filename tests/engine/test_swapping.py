@@ -205,7 +205,7 @@ def test_a_failed_prefill_of_a_stream_that_returns_ends_it_alone(monkeypatch, al
         eng.add(brief(f"passer {number}", 9), limit=1)
         run(eng, outcomes=outcomes)
     assert eng.stats().swapped == 1
-    poisoned, encode = {returning.id}, eng.model.encode_history
+    poisoned, encode = {returning.id}, eng.model.encode
 
     def encode_unless_poisoned(slot, patch, state, **options):
         slots = {s.slot for s in eng.scheduler.running if s.id in poisoned}
@@ -213,7 +213,7 @@ def test_a_failed_prefill_of_a_stream_that_returns_ends_it_alone(monkeypatch, al
             raise ValueError("a secret")
         return encode(slot, patch, state, **options)
 
-    monkeypatch.setattr(eng.model, "encode_history", encode_unless_poisoned)
+    monkeypatch.setattr(eng.model, "encode", encode_unless_poisoned)
     eng.allow(returning.id, 51)
     eng.add(running)
     run(eng, outcomes=outcomes)

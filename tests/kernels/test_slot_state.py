@@ -42,8 +42,8 @@ def test_patches_are_stored(slot_state, target, frames, channels):
         latents[i, i % frames, i % channels] = broken
     stopping = torch.tensor([[0, 1], [1, 0], [1, 1], [2, 3]], device=device).to(dtype)
     head = torch.tensor([[2, 1], [1, 2]], device=device).to(dtype)
-    slot, patches = torch.tensor([4, 0, 2, 5], device=device), numbers(7, device)[:, 6]
-    patches[5] = 7
+    slot, (patches, step) = torch.tensor([4, 0, 2, 5], device=device), numbers(4, device)[:, 3:5].unbind(1)
+    patches[5], step[5] = 3, 4
     state = {
         "condition": torch.randn(SLOTS, frames, channels, device=device).to(dtype),
         "stop": torch.tensor([True, False] * 3, device=device),
@@ -51,13 +51,14 @@ def test_patches_are_stored(slot_state, target, frames, channels):
         "history": torch.randn(SLOTS, 7, frames, channels, device=device).to(dtype),
     }
     expected = {name: part.clone() for name, part in state.items()}
-    reference.store_patch(latents, stopping, head, slot, patches, **expected, limit=65504.0)
-    slot_state.store_patch(latents, stopping, head, slot, patches, **state, limit=65504.0)
+    reference.store_patch(latents, stopping, head, slot, patches, step, **expected, limit=65504.0)
+    slot_state.store_patch(latents, stopping, head, slot, patches, step, **state, limit=65504.0)
     for name, truth in expected.items():
         assert torch.equal(state[name], truth), name
     assert expected["finite"][slot].tolist() == [False, False, False, True]
     assert expected["stop"][slot].tolist() == [True, False, False, True]
-    assert expected["history"][5, 6].any(), "past the end of the history, the last entry"
+    at = expected["history"][torch.arange(SLOTS, device=device), (patches + step).clamp(max=6)]
+    assert torch.equal(at[slot], expected["condition"][slot]), "past the end of the history, the last entry"
 
 
 @pytest.mark.parametrize("hidden", [20, 2048])
@@ -67,12 +68,12 @@ def test_hidden_states_and_counters_are_stored(slot_state, target, hidden):
     table = numbers(99, device)
     truth, truth_table, before = [part.clone() for part in kept], table.clone(), table.clone()
     slot = torch.tensor([4, 0, 5], device=device)
-    reference.store_hidden(slot, made, truth, truth_table[:, 3:6].unbind(1))
-    slot_state.store_hidden(slot, made, kept, table[:, 3:6].unbind(1))
+    reference.store_hidden(slot, made, truth, truth_table[:, 3:5].unbind(1))
+    slot_state.store_hidden(slot, made, kept, table[:, 3:5].unbind(1))
     for out, expected in zip((*kept, table), (*truth, truth_table), strict=True):
         assert torch.equal(out, expected)
     assert torch.equal(truth_table[5], before[5]), "the last slot, of padding rows, counts nothing"
-    assert torch.equal(truth_table[4, 3:6], before[4, 3:6] + 1)
+    assert torch.equal(truth_table[4, 3:5], before[4, 3:5] + 1)
 
 
 @pytest.mark.parametrize(("frames", "channels"), [(4, 64), (3, 5)])
@@ -113,14 +114,14 @@ def test_frames_are_packed(slot_state, target, samples):
     packed = slot_state.pack_frame(audio, slot, stop, finite)
     assert packed.dtype == torch.float32
     torch.testing.assert_close(packed, reference.pack_frame(audio, slot, stop, finite), rtol=0, atol=0, equal_nan=True)
-    assert packed[:, -1].tolist() == [0, 0, 1, 0]
+    assert packed[:, -2].tolist() == [0, 0, 1, 0] and packed[:, -1].tolist() == [1] * 4
 
 
 def test_tensors_of_other_strides_are_refused(slot_state, target):
     device, _ = target
     slot, hidden, table = torch.tensor([0], device=device), torch.zeros(SLOTS, 4, device=device), numbers(9, device)
-    counters = table[:, 0], table[:, 1], table[:, 2].clone()
+    counters = table[:, 0], table[:, 2].clone()
     with pytest.raises(ValueError, match="stride"):
         slot_state.store_hidden(slot, (hidden[:1],) * 2, (hidden,) * 2, counters)
     with pytest.raises(ValueError, match="contiguous"):
-        slot_state.store_hidden(slot, (hidden[:1],) * 2, (hidden.T,) * 2, table[:, :3].unbind(1))
+        slot_state.store_hidden(slot, (hidden[:1],) * 2, (hidden.T,) * 2, table[:, :2].unbind(1))

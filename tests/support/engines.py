@@ -15,7 +15,7 @@ from voxcpm_grpc.engine.batch import Batch
 from voxcpm_grpc.engine.engine import CodecChunk, Engine
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, Request, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 

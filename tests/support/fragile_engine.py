@@ -32,10 +32,10 @@ class Fragile:
 
         engine = LoadEngine(self.checkpoint, "tiny", EngineSettings(device="cpu"))()
         model = engine.model  # pyright: ignore[reportAttributeAccessIssue]
-        encode, decode_patch = model.encode_history, model.decode_patch
+        encode, decode = model.encode, model.decode
 
         def encode_unless_poisoned(slot, patch, state, **options):
-            if (state.history[slot, patch] == POISON).any():
+            if (state.model.history[slot, patch] == POISON).any():
                 raise ValueError("poison")
             return encode(slot, patch, state, **options)
 
@@ -44,7 +44,7 @@ class Fragile:
                 self.full.unlink()
                 raise torch.OutOfMemoryError("tried to allocate more than there is")
             time.sleep(PAUSE_SECONDS)
-            return decode_patch(rows, state)
+            return decode(rows, state)
 
-        model.encode_history, model.decode_patch = encode_unless_poisoned, decode_unless_full
+        model.encode, model.decode = encode_unless_poisoned, decode_unless_full
         return engine

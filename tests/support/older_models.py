@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from support import goldens
 from support.engines import at_rest, engine, finished, latents, mixed_requests, run
-from support.prompts import prompt_rows
+from support.plans import plan_of
 
 from voxcpm_grpc.request import Request
 
@@ -23,8 +23,8 @@ def check_official_speech(checkpoint: Path, name: str) -> None:
     """With the noise of a golden, an engine gives its tokens, latents and audio."""
     golden = goldens.load(name, goldens.GOLDENS / checkpoint.name)
     eng = engine(noise=torch.from_numpy(golden.noise), checkpoint=checkpoint)
-    rows = prompt_rows(eng.model, golden.request)
-    assert rows.tokens[~rows.audio].tolist() == golden.tensors["ids"][golden.tensors["text_mask"]].tolist()
+    rows = plan_of(eng.model, golden.request)
+    assert rows.own.tokens[~rows.own.audio].tolist() == golden.tensors["ids"][golden.tensors["text_mask"]].tolist()
     assert rows.max_steps == golden.cap
     eng.add(golden.request)
     outcome = run(eng)[name]

@@ -7,7 +7,7 @@ from voxcpm_grpc.engine.blocks import BlockManager
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
 from voxcpm_grpc.engine.scheduler import Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.models.base import PromptRows
+from voxcpm_grpc.models.base import Plan
 from voxcpm_grpc.request import Priority, Request
 
 PAGE = 4
@@ -15,23 +15,11 @@ STEP_SECONDS = 0.16
 PLAYED = 1e9  # a time when all audio has been played
 
 
-def rows(length: int, max_steps: int) -> PromptRows:
-    """A prompt of `length` text positions."""
-    return PromptRows(
-        tokens=np.arange(length),
-        audio=np.zeros(length, bool),
-        patches=np.zeros((0, 1, 1), np.float32),
-        cacheable=0,
-        primer=0,
-        max_steps=max_steps,
-    )
-
-
 def sequence(name, length, steps, limit=10**6, continues=False, batch=False):
     priority = Priority.BATCH if batch else Priority.INTERACTIVE
     request = Request(id=name, text="x", continues=continues, priority=priority)
-    prompt = rows(length, steps)
-    return Sequence(request=request, prompt=prompt, keys=[], limit=limit, max_steps=steps, queued_at=0.0)
+    plan = Plan(positions=length, cacheable=0, max_steps=steps, own=None, numbers=np.zeros(0, np.int64))
+    return Sequence(request=request, plan=plan, keys=[], limit=limit, max_steps=steps, queued_at=0.0)
 
 
 def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64):

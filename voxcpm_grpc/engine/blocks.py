@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict, deque
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 SCRATCH_PAGE = 0  # padding rows write here; never owned
 
@@ -84,23 +82,14 @@ class BlockManager:
         return page
 
 
-def page_keys(
-    tokens: np.ndarray, audio: np.ndarray, patches: np.ndarray, page_size: int, adapter: str = ""
-) -> list[bytes]:
+def page_keys(content: Callable[[int, int], bytes], positions: int, page_size: int, adapter: str = "") -> list[bytes]:
     """A key for each full page of positions. Equal keys mean equal content of all positions up to the end of the page.
 
-    tokens int64 [T], audio bool [T], patches float32 [A, P, D] for the audio positions in order. `adapter` is the
-    fingerprint of the LoRA adapter, or empty.
+    `content(start, stop)` is that of these positions. `adapter` is the fingerprint of the LoRA adapter, or empty.
     """
     keys: list[bytes] = []
-    first = 0
     previous = adapter.encode()
-    ids, marks, id_bytes = tokens.tobytes(), audio.tobytes(), tokens.itemsize
-    for start in range(0, len(tokens) - page_size + 1, page_size):
-        end = start + page_size
-        last = first + marks.count(1, start, end)
-        content = ids[start * id_bytes : end * id_bytes] + marks[start:end] + patches[first:last].tobytes()
-        previous = hashlib.blake2b(previous + content, digest_size=16).digest()
+    for start in range(0, positions - page_size + 1, page_size):
+        previous = hashlib.blake2b(previous + content(start, start + page_size), digest_size=16).digest()
         keys.append(previous)
-        first = last
     return keys

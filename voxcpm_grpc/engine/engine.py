@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 import numpy as np
@@ -62,11 +63,11 @@ class Engine:
 
     Not thread-safe: a single thread uses it.
 
-    A round is launched in two parts. The first generates a patch of each stream and its audio, and is launched as soon
+    A round is launched in two parts. The first generates a step of each stream and its audio, and is launched as soon
     as the audio of the previous round has been read. A GPU still runs the language models of the previous round then,
     so it does not idle. The new round contains no stream that has ended, and may contain requests that were added in
-    the meantime. The second part runs the language models on the patches. While requests arrive, it is launched when a
-    GPU has generated these and decodes them. Prompts of new requests may join it then, which costs less than a prefill
+    the meantime. The second part runs the language models on these steps. While requests arrive, it is launched when a
+    GPU has generated them and decodes them. Prompts of new requests may join it then, which costs less than a prefill
     of their own. Otherwise it is launched with the first part.
     """
 
@@ -129,10 +130,10 @@ class Engine:
         Call it before anything else. Returns the seconds of the longest step with all slots in use.
         """
         progress.report("the engine is warming up")
-        timesteps, patches = self.model.timesteps, min(self.scheduler.budget.most, self.scheduler.max_len // 4)
-        warm_up(self, timesteps, streams=1, patches=patches)
+        steps = min(self.scheduler.budget.most, self.scheduler.max_len // 4)
+        warm_up(self, self.model.warm_up(1, steps))
         self.scheduler.blocks.clear_cache()
-        slowest = warm_up(self, [max(timesteps)], streams=self.info.max_slots, patches=patches)
+        slowest = warm_up(self, self.model.warm_up(self.info.max_slots, steps)[-1:])
         self.scheduler.blocks.clear_cache()
         self.scheduler.preemptions = self.scheduler.swaps = 0
         self.scheduler.round_seconds = 0.0
@@ -151,23 +152,17 @@ class Engine:
         request = self.info.checked(request)
         if adapter := request.conditioning.adapter:
             self.adapters.require_places()
-        prompt = self.model.prompt(request)
+        plan = self.model.plan(request)
         keys = []
         if self.prefix_caching:
-            shared = slice(0, prompt.cacheable)
-            keys = page_keys(
-                prompt.tokens[shared],
-                prompt.audio[shared],
-                prompt.patches,
-                self.scheduler.page_size,
-                content_of(adapter),
-            )
+            content = partial(self.model.page_content, plan)
+            keys = page_keys(content, plan.cacheable, self.scheduler.page_size, content_of(adapter))
         sequence = Sequence(
             request=request,
-            prompt=prompt,
+            plan=plan,
             keys=keys,
             limit=limit,
-            max_steps=prompt.max_steps,
+            max_steps=plan.max_steps,
             queued_at=monotonic(),
         )
         self.scheduler.add(sequence)
@@ -177,8 +172,8 @@ class Engine:
 
     def check(self, request: Request) -> None:
         """Raise InvalidRequest or TooLong if the engine could never run a request. Nothing is queued."""
-        prompt = self.model.prompt(self.info.checked(request))
-        self.scheduler.check(len(prompt), prompt.max_steps)
+        plan = self.model.plan(self.info.checked(request))
+        self.scheduler.check(plan.positions, plan.max_steps)
 
     def cancel(self, id: str) -> None:
         """End a request or codec job. Later steps do not contain it, and `step` returns no more results of it.
@@ -223,7 +218,7 @@ class Engine:
         can be in that part.
         """
         if self._in_flight and self._generating:
-            self._in_flight.wait_for_patches()
+            self._in_flight.wait_until_generated()
         elif self._in_flight:
             self._read_frames()
 
@@ -285,7 +280,7 @@ class Engine:
             for sequence, slot in batch.swapped_out:
                 sequence.saved = self.runner.save(slot, sequence)
                 affected.discard(sequence)
-                logger.debug(LogLine("swapped out", **sequence.names, slot=slot, chunks=sequence.delivered))
+                logger.debug(LogLine("swapped out", **sequence.names, slot=slot, chunks=sequence.sent))
             self._in_flight = self._run(batch)
             self._restored(batch)
             self._generating = [sequence for sequence in batch.steps if not sequence.ended]
@@ -295,7 +290,7 @@ class Engine:
             self._advance(joins=False)
 
     def _may_be_joined(self, in_flight: InFlight) -> bool:
-        """True if the second part of a round is launched after the patches are generated, so that prompts may join.
+        """True if the second part of a round is launched after the first has generated, so that prompts may join.
 
         A GPU then idles for the time of the launch, which only prompts are worth. A CPU sends the audio earlier.
         """
@@ -323,7 +318,7 @@ class Engine:
             self._counts["prefix_hit_tokens"] += sequence.cached
             event = Admitted(
                 queue_seconds=sequence.admitted_at - sequence.queued_at,
-                prompt_tokens=len(sequence.prompt),
+                prompt_tokens=sequence.plan.positions,
                 cached_tokens=sequence.cached,
             )
             self._results.append((sequence.id, event))
@@ -332,7 +327,7 @@ class Engine:
     def _restored(self, batch: Batch) -> None:
         for sequence in batch.restored:
             sequence.saved = None
-            logger.debug(LogLine("restored", **sequence.names, slot=sequence.slot, chunks=sequence.delivered))
+            logger.debug(LogLine("restored", **sequence.names, slot=sequence.slot, chunks=sequence.sent))
 
     def _run(self, batch: Batch) -> InFlight:
         """Launch a batch. If the prefill fails, only the requests whose own prefill fails again are ended."""
@@ -351,7 +346,7 @@ class Engine:
         step_seconds = self.scheduler.step_seconds
         for group, copy in in_flight.frames:
             frames, now = copy.wait(), monotonic()
-            audio, stop, finite = frames[:, :-2], frames[:, -2], frames[:, -1]
+            audio, (stop, finite, spoken) = frames[:, :-3], frames[:, -3:].T != 0
             for row, sequence in enumerate(group):
                 if sequence.ended:
                     continue
@@ -359,19 +354,20 @@ class Engine:
                     logger.error(LogLine("the audio is not finite", **sequence.names, step=sequence.delivered))
                     self._fail(sequence, Internal())
                     continue
-                sequence.on_audio(step_seconds, now)
-                self._counts["chunks"] += 1
-                self._results.append((sequence.id, AudioChunk(index=sequence.delivered, samples=audio[row])))
-                if reason := sequence.deliver(audio[row], stop=bool(stop[row])):
+                if spoken[row]:
+                    sequence.on_audio(step_seconds, now)
+                    self._counts["chunks"] += 1
+                    self._results.append((sequence.id, AudioChunk(index=sequence.sent, samples=audio[row])))
+                if reason := sequence.deliver(audio[row] if spoken[row] else None, stop=bool(stop[row])):
                     self._finish(sequence, reason)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._counts["finished"] += 1
         event = Finished(
             reason=reason,
-            steps=sequence.delivered,
+            steps=sequence.sent,
             engine_seconds=monotonic() - sequence.admitted_at,
-            ran_on=sequence.delivered >= sequence.prompt.ran_on_steps,
+            ran_on=sequence.sent >= sequence.plan.ran_on_steps,
         )
         if sequence.request.keep_speech:
             self._awaiting_speech.append((sequence, event, self.runner.speech(sequence)))

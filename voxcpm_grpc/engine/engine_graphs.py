@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,8 +16,8 @@ from voxcpm_grpc.engine.graph import (
     StepGraph,
     advance_buckets,
     batch_buckets,
+    entry_buckets,
     intermediate,
-    patch_buckets,
     token_buckets,
 )
 from voxcpm_grpc.engine.host_copy import HostCopy
@@ -33,49 +33,52 @@ T = TypeVar("T")
 class StepParts:
     """The parts of a step on tensors that stay in place, for any slots whose indices are put there.
 
-    encoded: the patches that `encode` has encoded, at the audio rows of a prefill
+    encoded: the results of `encode`, at the rows of a prefill that are encoded; None if the model encodes none
     """
 
     def __init__(self, model: SpeechModel, slots: Slots, kv: PagedKV, prefill_tokens: int, staging: Staging) -> None:
         """Prefills read the result of `EngineGraphs.padded` from the start of the memory of `staging`."""
         self.scratch = len(slots.state.seed) - 1
         self.slots = PaddedSlots(self.scratch, slots.device)
-        most_patches = patch_buckets(prefill_tokens)[-1]
-        self.history = torch.zeros(2, most_patches, dtype=torch.int64, device=slots.device)  # slots and patches
+        most = entry_buckets(prefill_tokens)[-1]
+        self.entries = torch.zeros(2, most, dtype=torch.int64, device=slots.device)  # slots and entries
         self.decoded = torch.cuda.Event(external=True)  # after the last audio, which `advance` waits for
         self._model, self._state, self._kv, self._memory = model, slots.state, kv, staging.memory
         self._longest = slots.state.block_table.shape[1] * kv.page_size
-        encoded = self.encode(1, adapted=False)
-        self.encoded = encoded.new_zeros(prefill_tokens, *encoded.shape[1:])
+        self.encoded: Tensor | None = None
+        if model.encodes:
+            encoded = self.encode(1, adapted=False)
+            self.encoded = encoded.new_zeros(prefill_tokens, *encoded.shape[1:])
 
     def sequences(self, tokens: int) -> int:
         """The largest number of sequences in a prefill of so many rows."""
         return min(tokens, self.scratch)
 
-    def generate(self, count: int, timesteps: int, *, adapted: bool) -> None:
-        self._model.generate_patch(self.slots.rows[:count], timesteps, self._state, adapted=adapted)
+    def generate(self, count: int, variant: Hashable, *, adapted: bool) -> None:
+        self._model.generate(self.slots.rows[:count], variant, self._state, adapted=adapted)
 
     def decode(self, count: int) -> Tensor:
-        return self._model.decode_patch(self.slots.rows[:count], self._state).packed
+        return self._model.decode(self.slots.rows[:count], self._state).packed
 
     def advance(self, count: int, *, adapted: bool) -> None:
         rows = step_rows(self.slots.rows[:count], self._state, self._kv.page_size, self._longest)
         self._model.advance(rows, self._state, self._kv, adapted=adapted, decoded=self.decoded)
 
     def prefill(self, count: int, *, adapted: bool) -> None:
-        sequences = self.sequences(count)
-        flat = self._memory[: flat_size(count, sequences)]
-        rows = prefill_rows(flat, count, sequences, self._state, self._kv.page_size, self._longest, fresh=False)
-        self._model.prefill(rows, self.encoded[:count], self._state, self._kv, adapted=adapted)
+        sequences, columns = self.sequences(count), self._model.columns
+        flat = self._memory[: flat_size(count, sequences, columns)]
+        rows = prefill_rows(
+            flat, count, sequences, columns, self._state, self._kv.page_size, self._longest, fresh=False
+        )
+        encoded = None if self.encoded is None else self.encoded[:count]
+        self._model.prefill(rows, encoded, self._state, self._kv, adapted=adapted)
 
     def encode(self, count: int, *, adapted: bool) -> Tensor:
-        return self._model.encode_history(
-            self.history[0, :count], self.history[1, :count], self._state, adapted=adapted
-        )
+        return self._model.encode(self.entries[0, :count], self.entries[1, :count], self._state, adapted=adapted)
 
 
 class EngineGraphs:
-    """The captured parts of a step for each batch size (and count of timesteps), and prefills for each token count.
+    """The captured parts of a step for each batch size (and variant), and prefills for each token count.
 
     What adapters change is captured with and without them.
 
@@ -99,29 +102,29 @@ class EngineGraphs:
         """
         self._parts = parts = StepParts(model, slots, kv, prefill_tokens, staging)
         self.encoded = parts.encoded
-        tokens, patches = token_buckets(prefill_tokens), patch_buckets(prefill_tokens)
+        tokens, entries = token_buckets(prefill_tokens), entry_buckets(prefill_tokens) if model.encodes else []
         sizes, advanced = batch_buckets(parts.scratch), advance_buckets(parts.scratch)
         later = intermediate if some_later else _none
         kinds = (False, True) if model.places else (False,)
-        by_kind = [tokens, patches, advanced, *(sizes for _ in model.timesteps)] * len(kinds)
+        by_kind = [tokens, entries, advanced, *(sizes for _ in model.variants)] * len(kinds)
         count = sum(len(each) - len(later(each)) for each in (*by_kind, sizes))
         captured = progress.counting("CUDA graphs are being captured", count)
         steps, audio = GraphPool(Priority.STEP, slots.device), GraphPool(Priority.AUDIO, slots.device)
 
-        def capture(call: Callable[..., T], sizes: list[int], **options: int) -> dict[bool, StepGraph[T]]:
+        def capture(call: Callable[..., T], sizes: list[int], **options: Hashable) -> dict[bool, StepGraph[T]]:
             return {
                 kind: StepGraph(partial(call, adapted=kind, **options), sizes, steps, captured, later(sizes))
                 for kind in kinds
             }
 
         self._prefill = capture(parts.prefill, tokens)
-        self._encode = capture(parts.encode, patches)
-        self._generate = {n: capture(parts.generate, sizes, timesteps=n) for n in model.timesteps}
+        self._encode = capture(parts.encode, entries)
+        self._generate = {one: capture(parts.generate, sizes, variant=one) for one in model.variants}
         self._decode = StepGraph(parts.decode, sizes, audio, captured, later(sizes))
         self._audio_stream = audio.stream
         parts.decoded.record(audio.stream)  # captured kernels wait for its last record before the replay
         self._advance = capture(parts.advance, advanced)
-        self.generated = torch.cuda.Event()  # after the last patches
+        self.generated = torch.cuda.Event()  # after the last steps were generated
         # `_rows` and `padded` give the sizes of language models without adapters. These come last: what has such a size
         # then has a graph of it or of a smaller one in all other calls, and of the same one with adapters.
         generating = [graph for graphs in self._generate.values() for graph in graphs.values()]
@@ -139,12 +142,12 @@ class EngineGraphs:
         """Capture a graph that was left for later."""
         next(graph for graph in self._in_order if not graph.complete).capture_next()
 
-    def encode(self, slot: Tensor, patch: Tensor, *, adapted: bool) -> Tensor:
-        """`SpeechModel.encode_history` of at most MAX_PATCHES patches."""
+    def encode(self, slot: Tensor, entry: Tensor, *, adapted: bool) -> Tensor:
+        """`SpeechModel.encode` of at most MAX_ENTRIES entries."""
         count = len(slot)
-        slots, patches = self._parts.history  # behind `count` are those of an earlier call; their results are not used
+        slots, entries = self._parts.entries  # behind `count` are those of an earlier call; their results are not used
         slots[:count].copy_(slot)
-        patches[:count].copy_(patch)
+        entries[:count].copy_(entry)
         return self._encode[adapted].replay(count)[:count].clone()
 
     def padded(self, packed: PackedChunks) -> np.ndarray:
@@ -153,23 +156,23 @@ class EngineGraphs:
         return packed.padded(count, self._parts.sequences(count), self._parts.scratch)
 
     def prefill(self, count: int, *, adapted: bool) -> None:
-        """Prefill `count` rows, whose encoded patches are in `encoded` at audio rows."""
+        """Prefill `count` rows. The inputs of those that are encoded are in `encoded`."""
         self._prefill[adapted].replay(count)
 
     def _rows(self, count: int) -> int:
-        """The padded number of `count` slots in a step: that of the language models, no less than that of patches."""
+        """The padded number of `count` slots in a step: that of `advance`, no less than that of `generate`."""
         return self._advance[False].bucket(count)
 
     def wait_for_audio(self) -> None:
         """Order all later launches after the audio that was launched so far."""
         torch.cuda.current_stream().wait_stream(self._audio_stream)
 
-    def generate(self, slots: np.ndarray, timesteps: int, *, adapted: bool) -> HostCopy:
-        """Generate and decode a patch of these slots."""
+    def generate(self, slots: np.ndarray, variant: Hashable, *, adapted: bool) -> HostCopy:
+        """Generate and decode a step of these slots."""
         self.wait_for_audio()
         count = len(slots)
         self._parts.slots.put(slots, self._rows(count))
-        self._generate[timesteps][adapted].replay(count)
+        self._generate[variant][adapted].replay(count)
         self.generated = torch.cuda.Event()
         self.generated.record()
         self._audio_stream.wait_event(self.generated)
@@ -179,7 +182,7 @@ class EngineGraphs:
             return HostCopy(frames[:count])
 
     def advance(self, slots: np.ndarray, *, adapted: bool) -> None:
-        """Run the language models on the patches that these slots have just generated."""
+        """Run the language models on what these slots have just generated."""
         size = self._rows(len(slots))
         if not self._parts.slots.holds(slots, size):
             self.wait_for_audio()  # it may still read other slots there

@@ -10,7 +10,7 @@ from voxcpm_grpc.kernels.graph import Graph, GraphPool
 
 T = TypeVar("T")
 
-MAX_PATCHES = 256  # prompt patches that are encoded at once
+MAX_ENTRIES = 256  # rows of a prefill that are encoded at once
 
 
 class StepGraph(Generic[T]):
@@ -69,7 +69,7 @@ def intermediate(sizes: Sequence[int]) -> set[int]:
 
 
 def batch_buckets(most: int) -> list[int]:
-    """Numbers of streams that generate a patch at once: every size up to 8, then multiples of 8, and `most`."""
+    """Numbers of streams that generate at once: every size up to 8, then multiples of 8, and `most`."""
     return sorted({*range(1, min(8, most) + 1), *range(16, most, 8), most})
 
 
@@ -82,9 +82,9 @@ def advance_buckets(most: int) -> list[int]:
     return [size for size in batch_buckets(most) if size not in (3, 5, 6, 7) or size == most]
 
 
-def patch_buckets(most: int) -> list[int]:
-    """Numbers of prompt patches that are encoded at once, up to `most` or `MAX_PATCHES`."""
-    most = min(most, MAX_PATCHES)
+def entry_buckets(most: int) -> list[int]:
+    """Numbers of rows of a prefill that are encoded at once, up to `most` or `MAX_ENTRIES`."""
+    most = min(most, MAX_ENTRIES)
     return sorted({size for size in (8, 32, 64, 128) if size < most} | {most})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,5 +38,5 @@ class HostCopy:
 class SavedSlot:
     """The state of a slot on the host, except its pages."""
 
-    patches: int  # entries of the history
+    entries: Mapping[str, int]  # of the state tensors of the family that have some, by name
     packed: HostCopy  # uint8: the rows of all state tensors, one after another

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,17 @@ from voxcpm_grpc.engine.gpu_memory import fitting
 from voxcpm_grpc.engine.host_memory import keep_freed_memory
 from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
-from voxcpm_grpc.models.families import import_fast as import_fast
-from voxcpm_grpc.models.families import load_model
-from voxcpm_grpc.settings.engine import DEFAULT_LORAS, EngineSettings
+from voxcpm_grpc.models.families import family_of
+from voxcpm_grpc.models.loading import load_model
+from voxcpm_grpc.models.loading import prepare_all as prepare_all
+from voxcpm_grpc.settings.engine import DEFAULT_LORAS, OF_FAMILIES, EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
 LEAST_COMPILED = 16 << 20  # bytes of weights; a compilation of a smaller model, of tests, takes longer than it saves
+PASSED = {option.name for option in fields(LoadOptions)} & EngineSettings.model_fields.keys() - {
+    *("device", "dtype", "codec_dtype", "max_slots", "recorded_noise")  # these are converted
+}
+"""The settings that a model gets as they are."""
 WEIGHTS = {".safetensors", ".bin", ".pth"}
 
 
@@ -41,6 +47,7 @@ def load_engine(
     Only the calling thread may use the engine: its device becomes the current device of the thread. Raises StartupError
     with the remedy.
     """
+    _check_settings(directory, settings)
     device = select_device(settings.device)
     dtype = select_dtype(settings.dtype, device)
     _check_dtypes(settings, device, dtype)
@@ -53,19 +60,14 @@ def load_engine(
     options = LoadOptions(
         device=device,
         dtype=dtype,
-        quantization=settings.quantization,
-        attention=settings.attention,
-        timesteps=settings.timesteps,
         max_slots=settings.max_slots or default_slots(device),
-        max_model_len=settings.max_model_len,
         name=name,
         fingerprint=fingerprint,
         recorded_noise=_read_noise(settings.recorded_noise),
-        persistent=settings.persistent,
-        merge_lora=settings.merge_lora,
         adapters=_adapter_options(settings),
         compiled=cache_folder() if device.type == "cpu" and _compiles(settings, size) else None,
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
+        **{name: getattr(settings, name) for name in PASSED},
     )
     with fitting(device, size):
         model = load_model(directory, options)
@@ -80,6 +82,14 @@ def load_engine(
         engine.compilation = Compilation(model.compile_command, options.compiled)
     _read_loras(engine, settings)
     return engine
+
+
+def _check_settings(directory: Path, settings: EngineSettings) -> None:
+    """Raise StartupError if a setting is set that the family of the model does not have."""
+    family, _ = family_of(directory)
+    given, default = settings.model_dump(), EngineSettings().model_dump()
+    if name := next((name for name in sorted(OF_FAMILIES - family.settings) if given[name] != default[name]), ""):
+        raise StartupError(f"engine.{name} is set, and models of {family.name} do not have it; leave it out")
 
 
 def _check_dtypes(settings: EngineSettings, device: torch.device, dtype: torch.dtype) -> None:

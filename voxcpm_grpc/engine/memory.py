@@ -12,11 +12,7 @@ from pathlib import Path
 import torch
 
 from voxcpm_grpc.models.base import AdapterOptions, Footprint, LoadOptions
-from voxcpm_grpc.models.families import measure_model
-
-WORKING_BASE = int(2.1 * 2**30)  # bytes, of a model of the width of VoxCPM2: CUDA context, libraries, graphs, prefills
-WORKING_PER_SLOT = 7 << 20  # bytes, likewise: the activations of a step
-LIBRARIES = 1 << 30  # the part of WORKING_BASE that does not depend on the width
+from voxcpm_grpc.models.loading import measure_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +38,7 @@ class EngineMemory:
 
     @property
     def working(self) -> int:
-        scaled = WORKING_BASE - LIBRARIES + self.slots * WORKING_PER_SLOT
-        return LIBRARIES + int(scaled * self.footprint.width)
+        return self.footprint.working
 
     @property
     def kv_cache(self) -> int:

@@ -53,7 +53,7 @@ class Queues:
         """Seconds of audio that the client takes in a second, at most 1."""
         if not sequence.is_slow:
             return 1.0
-        taken = (sequence.launched - sequence.unsent) * self.step_seconds
+        taken = (sequence.made - sequence.unsent) * self.step_seconds
         return min(1.0, taken / max(self.step_seconds, self.now - sequence.queued_at))
 
     def _candidate(self) -> Sequence | None:

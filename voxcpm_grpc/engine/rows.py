@@ -18,7 +18,7 @@ from voxcpm_grpc.engine.batch import PrefillChunk
 from voxcpm_grpc.engine.blocks import SCRATCH_PAGE
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.kernels import reference
-from voxcpm_grpc.models.base import PrefillRows, SlotState, StepRows
+from voxcpm_grpc.models.base import PrefillRows, Rows, SlotState, Span, StepRows
 
 
 def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int) -> StepRows:
@@ -49,15 +49,14 @@ def _locate_rows(device: torch.device) -> Callable[..., tuple[Tensor, Tensor, Te
 
 @dataclass(frozen=True, slots=True)
 class PackedChunks:
-    """Rows of sequences on the host. Positions after the end of a prompt are generated patches.
+    """Rows of sequences on the host. Positions after the end of a prompt are generated steps.
 
-    Dimensions: t rows, s sequences, a audio rows, f sequences whose generation starts. All arrays are int64.
+    Dimensions: t rows, c columns of the family, m encoded rows, s sequences, f sequences whose generation starts. All
+    arrays are int64.
     """
 
-    token: np.ndarray  # [t]
-    audio: np.ndarray  # [a]
-    audio_slot: np.ndarray  # [a]
-    audio_patch: np.ndarray  # [a]
+    columns: np.ndarray  # [c, t]
+    encoded: np.ndarray  # [3, m]: the rows, their slots and the entries that they read
     position: np.ndarray  # [t]
     write: np.ndarray  # [t]
     offsets: np.ndarray  # [s + 1]
@@ -68,25 +67,17 @@ class PackedChunks:
     last_slot: np.ndarray  # [f]
 
     def __len__(self) -> int:
-        return len(self.token)
-
-    @property
-    def audio_columns(self) -> np.ndarray:
-        """The rows, slots and patches of audio rows, [3, a]."""
-        return np.stack([self.audio, self.audio_slot, self.audio_patch])
+        return len(self.position)
 
     def padded(self, rows: int, sequences: int, scratch: int) -> np.ndarray:
         """The input of `prefill_rows`, with padding rows that write to the scratch page and belong to no sequence."""
-        flat = np.zeros(flat_size(rows, sequences), np.int64)
-        is_audio = flat[4 * rows : 5 * rows]
-        is_audio[self.audio] = 1
+        flat = np.zeros(flat_size(rows, sequences, len(self.columns)), np.int64)
         start = 0
         for values, size, fill in (
-            (self.token, rows, 0),
+            *((column, rows, 0) for column in self.columns),
             (self.position, rows, 0),
             (self.row_slot, rows, scratch),
             (self.write, rows, SCRATCH_PAGE),
-            (is_audio, rows, 0),
             (self.offsets, sequences + 1, len(self)),
             (self.slot, sequences, scratch),
             (self.context, sequences, 0),
@@ -99,8 +90,13 @@ class PackedChunks:
         return flat
 
 
-def pack(chunks: list[PrefillChunk], page_size: int, steps: Listed[Sequence] = ()) -> PackedChunks:
-    """One row for each of `steps`, the patch that it has just generated, and then the rows of chunks."""
+def pack(
+    lay: Callable[[Listed[Span]], Rows], chunks: list[PrefillChunk], page_size: int, steps: Listed[Sequence] = ()
+) -> PackedChunks:
+    """One row for each of `steps`, what it has just generated, and then the rows of chunks.
+
+    `lay` is `SpeechModel.rows`.
+    """
     sequences = [*steps, *(chunk.sequence for chunk in chunks)]
     starts = [*(s.length - 1 for s in steps), *(chunk.start for chunk in chunks)]
     stops = [*(s.length for s in steps), *(chunk.stop for chunk in chunks)]
@@ -112,51 +108,30 @@ def pack(chunks: list[PrefillChunk], page_size: int, steps: Listed[Sequence] = (
     first = np.array([0, *accumulate(len(sequence.pages) for sequence in sequences)], np.int64)
     write = pages[first[each] + position // page_size] * page_size + position % page_size
     slot = np.array([sequence.slot for sequence in sequences], np.int64)
-    token = np.zeros(offsets[-1], np.int64)
-    audio, patch = (
-        [np.arange(len(steps))],
-        [np.array([len(s.prompt.patches) + s.launched - 1 for s in steps], np.int64)],
-    )
-    for chunk, offset in zip(chunks, offsets[len(steps) :], strict=False):
-        prompt = chunk.sequence.prompt
-        known = prompt.tokens[chunk.start : chunk.stop]
-        token[offset : offset + len(known)] = known
-        if len(prompt.patches) or chunk.stop > len(prompt):
-            rows, of_history = _audio(chunk)
-            audio.append(rows + offset)
-            patch.append(of_history)
-    rows = np.concatenate(audio)
+    row_slot = slot[each]
+    plans = (sequence.plan for sequence in sequences)
+    rows = lay([Span(*span) for span in zip(plans, starts, stops, strict=True)])
     starting = np.array([True] * len(steps) + [chunk.starts_generation for chunk in chunks], bool)
     return PackedChunks(
-        token=token,
-        audio=rows,
-        audio_slot=slot[each[rows]],
-        audio_patch=np.concatenate(patch),
+        columns=rows.columns,
+        encoded=np.stack([rows.encoded, row_slot[rows.encoded], rows.entries]),
         position=position,
         write=write,
         offsets=offsets,
         slot=slot,
         context=np.array(stops, np.int64),
-        row_slot=slot[each],
+        row_slot=row_slot,
         last=offsets[1:][starting] - 1,
         last_slot=slot[starting],
     )
 
 
-def _audio(chunk: PrefillChunk) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a chunk that are patches, and the index of each in the history of its slot."""
-    prompt = chunk.sequence.prompt
-    audio = np.concatenate([prompt.audio, np.ones(max(0, chunk.stop - len(prompt)), bool)])
-    rows = np.flatnonzero(audio[chunk.start : chunk.stop])
-    return rows, (np.cumsum(audio) - 1)[chunk.start + rows]
-
-
 def prefill_rows(
-    flat: Tensor, rows: int, sequences: int, state: SlotState, page_size: int, longest: int, fresh: bool
+    flat: Tensor, rows: int, sequences: int, columns: int, state: SlotState, page_size: int, longest: int, fresh: bool
 ) -> PrefillRows:
     """The rows in `flat`, int64 on the device, which `PackedChunks.padded` has filled."""
-    token, position, row_slot, write, is_audio, offsets, slot, context, last, last_slot = flat.split(
-        _flat_sizes(rows, sequences)
+    own, position, row_slot, write, offsets, slot, context, last, last_slot = flat.split(
+        _flat_sizes(rows, sequences, columns)
     )
     paged = PagedRows(
         cu_seqlens=offsets.int(),
@@ -168,9 +143,8 @@ def prefill_rows(
         fresh=fresh,
     )
     return PrefillRows(
-        token=token,
+        columns=own.view(columns, rows),
         position=position,
-        is_audio=is_audio.bool(),
         paged=paged,
         last=last,
         last_slot=last_slot,
@@ -178,10 +152,10 @@ def prefill_rows(
     )
 
 
-def flat_size(rows: int, sequences: int) -> int:
+def flat_size(rows: int, sequences: int, columns: int) -> int:
     """The length of the result of `PackedChunks.padded`."""
-    return sum(_flat_sizes(rows, sequences))
+    return sum(_flat_sizes(rows, sequences, columns))
 
 
-def _flat_sizes(rows: int, sequences: int) -> list[int]:
-    return [*5 * [rows], sequences + 1, *4 * [sequences]]
+def _flat_sizes(rows: int, sequences: int, columns: int) -> list[int]:
+    return [columns * rows, *3 * [rows], sequences + 1, *4 * [sequences]]

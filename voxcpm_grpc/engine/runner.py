@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch.nn import functional as F
 from voxcpm_grpc.attention import PagedKV
 from voxcpm_grpc.engine.batch import Batch, PrefillChunk
 from voxcpm_grpc.engine.engine_graphs import EngineGraphs
-from voxcpm_grpc.engine.graph import MAX_PATCHES
+from voxcpm_grpc.engine.graph import MAX_ENTRIES
 from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
@@ -24,13 +23,13 @@ from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.staging import Staging
 from voxcpm_grpc.kernels.precompile import precompile
-from voxcpm_grpc.models.base import SpeechModel, StepRows, upload
+from voxcpm_grpc.models.base import Part, SpeechModel, StepRows, upload
 from voxcpm_grpc.request import Role
 
 LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
-# Prefills on a CPU have multiples of so many rows and patches, with padding. oneDNN compiles code for each number of
-# rows of each product, 0.3 MB and a millisecond each, and keeps the last 1,024 of them.
-CPU_ROWS, CPU_PATCHES = 16, 4
+# Prefills on a CPU have multiples of so many rows and encoded rows, with padding. oneDNN compiles code for each number
+# of rows of each product, 0.3 MB and a millisecond each, and keeps the last 1,024 of them.
+CPU_ROWS, CPU_ENTRIES = 16, 4
 
 OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
@@ -41,13 +40,13 @@ class PrefillError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A launched round: the sequences of each count of timesteps, and their `Frame.packed`."""
+    """A launched round: the sequences of each variant, and their `Frame.packed`."""
 
     frames: list[tuple[list[Sequence], HostCopy]]
-    generated: torch.cuda.Event | None  # when all patches are generated; None: they are
+    generated: torch.cuda.Event | None  # when all steps are generated; None: they are
 
-    def wait_for_patches(self) -> None:
-        """Wait until all patches of the round are generated."""
+    def wait_until_generated(self) -> None:
+        """Wait until all steps of the round are generated."""
         if self.generated is not None:
             self.generated.synchronize()
 
@@ -75,7 +74,7 @@ class Runner:
         self.model = model
         self.slots = slots
         self.kv = kv
-        self._staging = Staging(slots, graph_tokens or 0)
+        self._staging = Staging(slots, model.columns, graph_tokens or 0)
         self._graphs = None
         if graph_tokens is not None:
             self._graphs = EngineGraphs(model, slots, kv, graph_tokens, self._staging, some_later=some_graphs_later)
@@ -104,18 +103,16 @@ class Runner:
             raise
         except Exception as error:
             raise PrefillError from error
-        groups: defaultdict[int, list[Sequence]] = defaultdict(list)
+        groups: defaultdict[Hashable, list[Sequence]] = defaultdict(list)
         for sequence in batch.steps:
-            timesteps = sequence.request.sampling.inference_timesteps
-            assert timesteps is not None
-            groups[timesteps].append(sequence)
+            groups[sequence.plan.variant].append(sequence)
         self._decoded = {sequence.slot for sequence in batch.steps}
-        frames = [(group, self._generate(group, timesteps)) for timesteps, group in groups.items()]
+        frames = [(group, self._generate(group, variant)) for variant, group in groups.items()]
         return InFlight(frames, self._graphs.generated if self._graphs is not None and frames else None)
 
     @torch.inference_mode()
     def advance(self, steps: list[Sequence], joined: Batch) -> None:
-        """Run the language models on the patches that sequences have just generated, and on the prompts of `joined`.
+        """Run the language models on what sequences have just generated, and on the prompts of `joined`.
 
         Raises PrefillError if that has not happened and `prefill` and `advance` can be called again.
         """
@@ -141,11 +138,11 @@ class Runner:
     def prefill(self, batch: Batch, steps: Listed[Sequence] = ()) -> None:
         """Write adapters, open and restore slots, and prefill the chunks of a batch.
 
-        `steps` have just generated a patch each, which goes through the language models, too. A repeated call has the
+        `steps` have just generated, and go through the language models, too. A repeated call has the
         same result.
         """
         written = [*batch.opened, *batch.restored]
-        if self._graphs is not None and any(s.slot in self._decoded or s.prompt.primer for s in written):
+        if self._graphs is not None and any(s.slot in self._decoded or s.plan.waits_for_audio for s in written):
             self._graphs.wait_for_audio()  # that of the last stream in a slot, or which uses the memory of the codec
         for lora in batch.loras:
             assert lora.weights is not None
@@ -153,14 +150,16 @@ class Runner:
         for sequence in batch.restored:
             assert sequence.slot is not None and sequence.saved
             self.slots.restore(sequence.slot, sequence.saved, sequence.place)
-        packed = pack(batch.chunks, self.kv.page_size, steps) if batch.chunks or steps else None
+        packed = None
+        if batch.chunks or steps:
+            packed = pack(self.model.rows, batch.chunks, self.kv.page_size, steps)
         numbers = self.slots.new_pages(batch.sequences), self.slots.opening(batch.opened)
-        rows = () if packed is None else (self._padded(packed), packed.audio_columns)
+        rows = () if packed is None else (self._padded(packed), packed.encoded)
         *on_device, pages, opening = self._staging.upload(*rows, *numbers)
         self.slots.write_pages(pages)
         adapted = any(sequence.lora for sequence in (*steps, *batch.sequences))
-        read = adapted or any(len(sequence.prompt.patches) for sequence in batch.opened)
-        if read:  # the prefill reads the adapters or the patches of all its slots
+        read = adapted or any(sequence.plan.reads_slot for sequence in batch.opened)
+        if read:  # the prefill reads the adapters or the state of all its slots
             self._open(batch.opened, opening)
         if packed is not None:
             self._prefill_rows(packed, on_device, batch.chunks, steps)
@@ -169,9 +168,9 @@ class Runner:
 
     @torch.inference_mode()
     def speech(self, sequence: Sequence) -> dict[str, HostCopy]:
-        """The arrays of the speech that a sequence has delivered."""
+        """The arrays of the speech that a sequence has sent."""
         assert sequence.slot is not None
-        made = self.model.speech(sequence.slot, sequence.prompt, sequence.delivered, self.slots.state)
+        made = self.model.speech(sequence.slot, sequence.plan, sequence.sent, self.slots.state)
         return {name: HostCopy(array) for name, array in made.items()}
 
     def _padded(self, packed: PackedChunks) -> np.ndarray:
@@ -185,28 +184,25 @@ class Runner:
         return len(self.slots.state.seed) - 1
 
     def _eager_size(self, count: int, multiple: int) -> int:
-        """The number of rows or patches, padding included, in which a prefill without graphs computes so many."""
+        """The number of rows or encoded rows, padding included, in which a prefill without graphs computes so many."""
         return -(-count // multiple) * multiple if self.slots.device.type == "cpu" else count
 
     def _open(self, sequences: list[Sequence], content: Tensor) -> None:
         if not sequences:
             return
-        self.model.open(self.slots.open(sequences, content), self.slots.state)
-        for sequence in sequences:
-            if sequence.prompt.primer:
-                assert sequence.slot is not None
-                self.model.prime(sequence.slot, self.slots.state, sequence.prompt.primer)
+        opened = [(sequence.slot, sequence.plan) for sequence in sequences if sequence.slot is not None]
+        self.model.open(self.slots.open(content), opened, self.slots.state)
 
     def _prefill_rows(
         self, packed: PackedChunks, on_device: list[Tensor], chunks: list[PrefillChunk], steps: Listed[Sequence]
     ) -> None:
-        """Prefill rows, whose padded form and `audio_columns` are on the device."""
-        flat, (index, slot, patch) = on_device
+        """Prefill rows, whose padded form and `encoded` are on the device."""
+        flat, (index, slot, entry) = on_device
         state = self.slots.state
-        adapted = _adapted("reads", *steps, *(chunk.sequence for chunk in chunks))
-        results = self._encode_history(slot, patch, adapted=adapted) if len(index) else None
+        adapted = _adapted("advance", *steps, *(chunk.sequence for chunk in chunks))
+        results = self._encode(slot, entry, adapted=adapted) if len(index) else None
         if self._graphs is not None:
-            if results is not None:
+            if results is not None and self._graphs.encoded is not None:
                 self._graphs.encoded.index_copy_(0, index, results)
             self._graphs.prefill(len(packed), adapted=adapted)
             return
@@ -217,6 +213,7 @@ class Runner:
             flat,
             count,
             len(packed.slot),
+            self.model.columns,
             state,
             self.kv.page_size,
             longest=int(packed.context.max()),
@@ -227,30 +224,30 @@ class Runner:
         rows = replace(rows, last=rows.last[:starting], last_slot=rows.last_slot[:starting])
         self.model.prefill(rows, encoded, state, self.kv, adapted=adapted)
 
-    def _encode_history(self, slot: Tensor, patch: Tensor, *, adapted: bool) -> Tensor:
-        """`SpeechModel.encode_history` of any number of patches."""
+    def _encode(self, slot: Tensor, entry: Tensor, *, adapted: bool) -> Tensor:
+        """`SpeechModel.encode` of any number of entries."""
         count = len(slot)
-        if padding := self._eager_size(count, CPU_PATCHES) - count if self._graphs is None else 0:
-            slot, patch = F.pad(slot, (0, padding), value=self._scratch), F.pad(patch, (0, padding))
-        parts = zip(slot.split(MAX_PATCHES), patch.split(MAX_PATCHES), strict=True)
+        if padding := self._eager_size(count, CPU_ENTRIES) - count if self._graphs is None else 0:
+            slot, entry = F.pad(slot, (0, padding), value=self._scratch), F.pad(entry, (0, padding))
+        parts = zip(slot.split(MAX_ENTRIES), entry.split(MAX_ENTRIES), strict=True)
         if self._graphs is not None:
             return torch.cat([self._graphs.encode(*part, adapted=adapted) for part in parts])
-        encoded = [self.model.encode_history(*part, self.slots.state, adapted=adapted) for part in parts]
+        encoded = [self.model.encode(*part, self.slots.state, adapted=adapted) for part in parts]
         return torch.cat(encoded)[:count]
 
-    def _generate(self, group: list[Sequence], timesteps: int) -> HostCopy:
-        """Generate and decode a patch of these sequences. The copy of the frames does not wait for later launches."""
+    def _generate(self, group: list[Sequence], variant: Hashable) -> HostCopy:
+        """Generate and decode a step of these sequences. The copy of the frames does not wait for later launches."""
         slots = np.array([sequence.slot for sequence in group])
-        adapted = _adapted("diffuses", *group)
+        adapted = _adapted("generate", *group)
         if self._graphs is not None:
-            return self._graphs.generate(slots, timesteps, adapted=adapted)
+            return self._graphs.generate(slots, variant, adapted=adapted)
         slot = upload(torch.from_numpy(slots), self.slots.device)
-        self.model.generate_patch(slot, timesteps, self.slots.state, adapted=adapted)
-        return HostCopy(self.model.decode_patch(slot, self.slots.state).packed)
+        self.model.generate(slot, variant, self.slots.state, adapted=adapted)
+        return HostCopy(self.model.decode(slot, self.slots.state).packed)
 
     def _advance(self, steps: list[Sequence]) -> None:
         slots = np.array([sequence.slot for sequence in steps])
-        adapted = _adapted("reads", *steps)
+        adapted = _adapted("advance", *steps)
         if self._graphs is not None:
             self._graphs.advance(slots, adapted=adapted)
             return
@@ -259,9 +256,9 @@ class Runner:
         self.model.advance(step_rows(slot, state, self.kv.page_size, longest), state, self.kv, adapted=adapted)
 
 
-def _adapted(part: Literal["diffuses", "reads"], *sequences: Sequence) -> bool:
+def _adapted(part: Part, *sequences: Sequence) -> bool:
     """True if the adapter of a sequence changes this part of the model."""
-    return any(sequence.lora and getattr(sequence.lora.weights, part) for sequence in sequences)
+    return any(sequence.lora and part in sequence.lora.weights.parts for sequence in sequences)
 
 
 def scratch_rows(slots: Slots, page_size: int) -> StepRows:
@@ -284,17 +281,19 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     all_slots = torch.full((scratch,), scratch, device=device)
 
     def step() -> None:
-        model.step(scratch_rows(slots, page_size), max(model.timesteps), state, kv, adapted=adapted)
+        model.step(scratch_rows(slots, page_size), model.variants[-1], state, kv, adapted=adapted)
 
-    def decode_patch() -> None:
-        model.decode_patch(all_slots, state)
+    def decode() -> None:
+        model.decode(all_slots, state)
 
     def prefill() -> None:
-        flat = torch.from_numpy(pack([], page_size).padded(prefill_tokens, 1, scratch)).to(device)
-        rows = prefill_rows(flat, prefill_tokens, 1, state, page_size, page_size, fresh=False)
-        patch = torch.zeros(min(prefill_tokens, MAX_PATCHES), dtype=torch.int64, device=device)
-        encoded = model.encode_history(patch + scratch, patch, state, adapted=adapted)
-        encoded = encoded.new_zeros(prefill_tokens, *encoded.shape[1:])
+        flat = torch.from_numpy(pack(model.rows, [], page_size).padded(prefill_tokens, 1, scratch)).to(device)
+        rows = prefill_rows(flat, prefill_tokens, 1, model.columns, state, page_size, page_size, fresh=False)
+        encoded = None
+        if model.encodes:
+            entry = torch.zeros(min(prefill_tokens, MAX_ENTRIES), dtype=torch.int64, device=device)
+            encoded = model.encode(entry + scratch, entry, state, adapted=adapted)
+            encoded = encoded.new_zeros(prefill_tokens, *encoded.shape[1:])
         model.prefill(rows, encoded, state, kv, adapted=adapted)
 
     def convert() -> None:
@@ -303,7 +302,7 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
                 pass
 
     steps = max(_peak(step, device), _peak(prefill, device))
-    audio, codec = _peak(decode_patch, device), _peak(convert, device)
+    audio, codec = _peak(decode, device), _peak(convert, device)
     torch.cuda.empty_cache()  # graphs have pools of their own and would not use the memory that PyTorch keeps
     return steps + (steps + audio if graphs else 0) + codec + LIBRARY_BYTES
 

@@ -87,10 +87,11 @@ class Scheduler(Queues):
 
         Batch requests take no room from interactive ones. Steps that do not fit into the KV cache are cut off.
         """
-        self.check(len(sequence.prompt), sequence.max_steps)
+        self.check(sequence.plan.positions, sequence.max_steps)
         if not sequence.request.continues:  # a new stream can be retried later, a stream with audio sent cannot
             self._check_queue(is_batch=sequence.is_batch)
-        sequence.max_steps = min(sequence.max_steps, self.max_len - len(sequence.prompt))
+        sequence.room = self.max_len - sequence.plan.positions
+        sequence.max_steps = min(sequence.max_steps, sequence.room)
         self.batch += sequence.is_batch
         self.arrived_at = sequence.queued_at
         if not sequence.request.continues and (sequence.is_batch or not self.batch):
@@ -275,7 +276,7 @@ class Scheduler(Queues):
 
     def _preempt(self, sequence: Sequence) -> None:
         self.preemptions += 1
-        logger.debug(LogLine("preempted", **sequence.names, chunks=sequence.delivered))
+        logger.debug(LogLine("preempted", **sequence.names, chunks=sequence.sent))
         self.running.remove(sequence)
         self._drop_pages(sequence)
         interactive = sum(not other.is_batch for other in self.waiting) if sequence.is_batch else 0
@@ -339,7 +340,7 @@ class Scheduler(Queues):
                 if (victim := self._victim(sequence)) is None:
                     return
                 self._swap_out(victim, batch, now)
-            known = self.blocks.match(sequence.keys[: (len(sequence.prompt) - 1) // self.page_size])
+            known = self.blocks.match(sequence.keys[: (sequence.plan.positions - 1) // self.page_size])
             missing = self._pages_for(sequence) - len(known)
             while (pages := self.blocks.allocate(missing)) is None:
                 victim = self._youngest_paused() or self.running[-1]

@@ -14,7 +14,7 @@ SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step i
 
 if TYPE_CHECKING:
     from voxcpm_grpc.engine.host_copy import SavedSlot
-    from voxcpm_grpc.models.base import PromptRows
+    from voxcpm_grpc.models.base import Plan
 
 
 @dataclass(slots=True, eq=False)
@@ -26,10 +26,10 @@ class Sequence:
     """
 
     request: Request
-    prompt: PromptRows
+    plan: Plan
     keys: list[bytes]
     limit: int  # steps that may be launched so far; it never falls
-    max_steps: int
+    max_steps: int  # with audio
     queued_at: float  # monotonic time, as the other times
     admitted_at: float = 0.0  # 0.0: it waits for its first slot; later by the time that it was swapped out
     slot: int | None = None
@@ -42,6 +42,8 @@ class Sequence:
     cached: int = 0  # positions found in the prefix cache at admission
     launched: int = 0
     delivered: int = 0
+    unspoken: int = 0  # of the delivered steps, those without audio
+    room: int = 1 << 62  # steps that fit into the KV cache
     spoke: bool = False  # its audio was not silent all the time
     silent: int = 0  # silent steps since then
     stepped_at: float = 0.0  # when its last step was launched
@@ -78,14 +80,18 @@ class Sequence:
         self.limit += taken
         self.is_slow = self.is_slow and self.unsent >= RISE_CHUNKS
 
-    def deliver(self, samples: np.ndarray, *, stop: bool) -> FinishReason | None:
-        """Count a step whose audio has reached the host. Returns why the speech ends with it, if it does."""
+    def deliver(self, samples: np.ndarray | None, *, stop: bool) -> FinishReason | None:
+        """Count a step that has reached the host, with its audio if it has any.
+
+        Returns why the speech ends with it, if it does. A step without audio counts for no limit.
+        """
         self.delivered += 1
-        if stop and self.delivered > self.prompt.least_steps:
+        self.unspoken += samples is None
+        if stop and self.delivered > self.plan.least_steps:
             return FinishReason.STOP
-        if self.delivered == self.max_steps:
+        if self.sent == self.max_steps or self.delivered == self.room:
             return FinishReason.MAX_STEPS
-        return FinishReason.SILENCE if self.fell_silent(samples) else None
+        return FinishReason.SILENCE if samples is not None and self.fell_silent(samples) else None
 
     def fell_silent(self, samples: np.ndarray) -> bool:
         """Take note of the audio of a step. True if the silence after the speech is as long as the request allows."""
@@ -129,7 +135,7 @@ class Sequence:
     @property
     def length(self) -> int:
         """Positions that must be in the KV cache before the next step."""
-        return len(self.prompt) + self.launched
+        return self.plan.positions + self.launched
 
     @property
     def prefilled(self) -> bool:
@@ -143,14 +149,24 @@ class Sequence:
     @property
     def unsent(self) -> int:
         """Chunks that its client has not taken, by the last report of the front, which covers RISE_CHUNKS or more."""
-        return self.launched - (self.limit - self.first_limit)
+        return self.made - (self.limit - self.first_limit)
+
+    @property
+    def made(self) -> int:
+        """Chunks that are made, or will be by launched steps if these have audio."""
+        return self.launched - self.unspoken
+
+    @property
+    def sent(self) -> int:
+        """Chunks that have reached the host."""
+        return self.delivered - self.unspoken
 
     @property
     def can_step(self) -> bool:
         """Another step may be launched as soon as the context is in the cache."""
-        return self.launched < min(self.limit, self.max_steps)
+        return self.made < min(self.limit, self.max_steps) and self.launched < self.room
 
     @property
     def paused(self) -> bool:
         """Another step needs a higher limit."""
-        return self.limit <= self.launched < self.max_steps
+        return self.limit <= self.made < self.max_steps and self.launched < self.room

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -12,12 +12,10 @@ from torch import Tensor
 from voxcpm_grpc.engine.adapters import NO_PLACE
 from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.models.base import SlotState, SpeechModel, upload
+from voxcpm_grpc.models.base import Plan, SlotState, SpeechModel, upload
 
-# The numbers of a slot that are written when a stream opens, one int64 each, in this order.
-NUMBERS = ("seed", "turn", "segment", "step", "position", "patches", "adapter")
-STRENGTHS = ("cfg", "temperature")  # two float32 behind them, in the place of another int64
-OPENING = 1 + len(NUMBERS) + 1  # numbers of a new stream: its slot before these
+# The numbers of a slot that are written when a stream opens, one int64 each, in this order. Those of the family follow.
+NUMBERS = ("seed", "turn", "segment", "step", "position", "adapter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +23,9 @@ class Slots:
     """The state of all slots. The last row of `state` is scratch, for the padding rows of a batch."""
 
     state: SlotState
-    numbers: Tensor  # [n, 8] int64: the memory of the `number_columns` of the state, which one copy writes
+    numbers: Tensor  # [n, c] int64: the memory of NUMBERS and of those of the family, which one copy writes
     device: torch.device
+    entries: Callable[[Plan, int], Mapping[str, int]]  # `SpeechModel.entries`
 
     @classmethod
     def allocate(cls, model: SpeechModel, slots: int, pages: int, device: torch.device) -> Slots:
@@ -36,47 +35,41 @@ class Slots:
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(rows, *shape, dtype=dtype, device=device)
 
-        info, numbers = model.info, zeros(len(NUMBERS) + 1)
-        shape = info.latents
-        assert shape is not None
+        numbers = zeros(len(NUMBERS) + model.numbers)
         state = SlotState(
             **number_columns(numbers),
-            history=zeros(info.max_model_len, shape.frames, shape.dim, dtype=model.layout.dtype),
             block_table=zeros(pages, dtype=torch.int32),
-            model=model.allocate(rows),
+            model=model.allocate(rows, numbers[:, len(NUMBERS) :]),
         )
         state.adapter.fill_(NO_PLACE)
-        return cls(state, numbers, device)
+        return cls(state, numbers, device, model.entries)
+
+    @property
+    def opening_size(self) -> int:
+        """The numbers of a new stream: its slot before its row of `numbers`."""
+        return 1 + self.numbers.shape[1]
 
     def opening(self, sequences: list[Sequence]) -> np.ndarray:
-        """The slots of new streams, each followed by its row of `numbers`, int64 [o, 9]."""
-        content = np.zeros((len(sequences), OPENING), np.int64)
+        """The slots of new streams, each followed by its row of `numbers`, int64 [o, opening_size]."""
+        content = np.zeros((len(sequences), self.opening_size), np.int64)
         for row, sequence in zip(content, sequences, strict=True):
             assert sequence.slot is not None
-            request, sampling, prompt = sequence.request, sequence.request.sampling, sequence.prompt
-            lengths = (len(prompt), len(prompt.patches))
-            row[:-1] = (sequence.slot, sampling.seed, request.turn, request.segment, 0, *lengths, sequence.place)
-            row[-1:].view(np.float32)[:] = (sampling.cfg_value, sampling.temperature)
+            request, plan = sequence.request, sequence.plan
+            coordinates = request.sampling.seed, request.turn, request.segment
+            row[:] = (sequence.slot, *coordinates, 0, plan.positions, sequence.place, *plan.numbers)
         return content
 
-    def open(self, sequences: list[Sequence], content: Tensor) -> Tensor:
-        """Write the state of new streams except their pages, and return their slots [o].
-
-        `content` is the result of `opening` on the device.
-        """
+    def open(self, content: Tensor) -> Tensor:
+        """Write the numbers of new streams, the result of `opening` on the device, and return their slots [o]."""
         slots = content[:, 0].contiguous()
         self.numbers.index_copy_(0, slots, content[:, 1:])
-        for sequence in sequences:
-            if len(sequence.prompt.patches):
-                patches = upload(torch.from_numpy(np.ascontiguousarray(sequence.prompt.patches)), self.device)
-                self.state.history[sequence.slot, : len(patches)] = patches.to(self.state.history.dtype)
         return slots
 
     def count_step(self, sequences: list[Sequence]) -> None:
-        """Advance step, patches and position of these sequences by one, as `SpeechModel.advance` does."""
+        """Advance step and position of these sequences by one, as `SpeechModel.advance` does."""
         slots = upload(torch.tensor([sequence.slot for sequence in sequences]), self.device)
         one = torch.ones_like(slots)
-        for counter in (self.state.position, self.state.patches, self.state.step):
+        for counter in (self.state.position, self.state.step):
             counter.index_add_(0, slots, one)
 
     def save(self, slot: int, sequence: Sequence) -> SavedSlot:
@@ -84,27 +77,29 @@ class Slots:
 
         Work that is launched later on the same stream may overwrite the slot.
         """
-        patches = len(sequence.prompt.patches) + sequence.launched
-        rows = self._rows(slot, patches)
-        return SavedSlot(patches, HostCopy(torch.cat([row.flatten().view(torch.uint8) for row in rows])))
+        entries = self.entries(sequence.plan, sequence.launched)
+        rows = self._rows(slot, entries)
+        return SavedSlot(entries, HostCopy(torch.cat([row.flatten().view(torch.uint8) for row in rows])))
 
     def restore(self, slot: int, saved: SavedSlot, place: int) -> None:
         """Write a saved state to a slot, with the adapter in this place. Must be launched on the stream of `save`."""
-        rows = self._rows(slot, saved.patches)
+        rows = self._rows(slot, saved.entries)
         packed = upload(saved.packed.tensor, self.device)
         parts = packed.split([row.numel() * row.element_size() for row in rows])
         for row, part in zip(rows, parts, strict=True):
             row.copy_(part.view(row.dtype).view_as(row))
         self.state.adapter[slot] = place
 
-    def _rows(self, slot: int, patches: int) -> list[Tensor]:
-        """The row of a slot in each state tensor, with `patches` entries of the history and without the block table.
+    def _rows(self, slot: int, entries: Mapping[str, int]) -> list[Tensor]:
+        """The row of a slot in each state tensor but the block table, with so many entries of those that have some.
 
         Rows with larger elements come first, so that each is aligned when they are packed.
         """
-        model = self.state.model
-        tensors = [self.numbers, *(getattr(model, field.name) for field in fields(model))]
-        rows = [*(tensor[slot : slot + 1] for tensor in tensors), self.state.history[slot, :patches]]
+        rows, shared = [self.numbers[slot]], self.numbers.untyped_storage().data_ptr()
+        for field in fields(self.state.model):
+            tensor: Tensor = getattr(self.state.model, field.name)
+            if tensor.untyped_storage().data_ptr() != shared:  # others are columns of `numbers`
+                rows.append(tensor[slot, : entries[field.name]] if field.name in entries else tensor[slot])
         return sorted(rows, key=Tensor.element_size, reverse=True)
 
     def new_pages(self, sequences: Iterable[Sequence]) -> np.ndarray:
@@ -129,10 +124,8 @@ class Slots:
 
 
 def number_columns(numbers: Tensor) -> dict[str, Tensor]:
-    """The tensors of SlotState whose memory is `numbers`, int64 [n, 8]."""
-    strengths = numbers[:, len(NUMBERS) :].view(torch.float32)
-    columns = (*numbers[:, : len(NUMBERS)].unbind(1), *strengths.unbind(1))
-    return dict(zip((*NUMBERS, *STRENGTHS), columns, strict=True))
+    """The tensors of SlotState whose memory is `numbers`, int64 [n, c]."""
+    return dict(zip(NUMBERS, numbers.unbind(1), strict=False))
 
 
 class PaddedSlots:

@@ -10,19 +10,20 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.engine.rows import flat_size
-from voxcpm_grpc.engine.slots import OPENING, Slots
+from voxcpm_grpc.engine.slots import Slots
 
 
 class Staging:
     """Numbers of the host on the device, int64, in memory that stays."""
 
-    def __init__(self, slots: Slots, prefill_tokens: int) -> None:
-        """Memory for all that a prefill of so many positions uploads: its rows, patches, pages and new streams.
+    def __init__(self, slots: Slots, columns: int, prefill_tokens: int) -> None:
+        """Memory for all that a prefill of so many positions uploads: its rows, entries, pages and new streams.
 
-        If an upload needs more, a larger one replaces it.
+        `columns` are those of a row. If an upload needs more, a larger one replaces it.
         """
         table = slots.state.block_table
-        capacity = flat_size(prefill_tokens, len(table)) + 3 * prefill_tokens + 2 * table.numel() + OPENING * len(table)
+        capacity = flat_size(prefill_tokens, len(table), columns) + 3 * prefill_tokens + 2 * table.numel()
+        capacity += slots.opening_size * len(table)
         self.memory = torch.zeros(capacity, dtype=torch.int64, device=slots.device)
         self._pinned: deque[_Pinned] = deque()
 

@@ -329,12 +329,12 @@ def read_step(
 
 
 def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor) -> Tensor:
-    """The audio [b, samples] with two more columns, float32: `stop` of its slots, and whether all of it is finite.
+    """The audio [b, samples] with three more columns, float32: `stop` of its slots, whether all of it is finite, and 1.
 
-    It is finite if `finite` is True for its slot, too.
+    It is finite if `finite` is True for its slot, too. The last column tells that there is audio.
     """
     whole = audio.isfinite().all(1) & finite[slot]
-    return torch.cat([audio.float(), stop[slot, None], whole[:, None]], dim=1)
+    return torch.cat([audio.float(), stop[slot, None], whole[:, None], torch.ones_like(whole)[:, None]], dim=1)
 
 
 def conditioning(
@@ -365,6 +365,7 @@ def store_patch(
     stop_head: Tensor,
     slot: Tensor,
     patches: Tensor,
+    step: Tensor,
     condition: Tensor,
     stop: Tensor,
     finite: Tensor,
@@ -374,20 +375,20 @@ def store_patch(
     """Store patches, float32 [b, P, D], and the decisions to stop in the state of their slots [b].
 
     A patch with a value that is not below `limit` is replaced by zeros, and `finite` [n] becomes False. `condition`
-    [n, P, D] has the last patch, and history [n, m, P, D] has it at the index patches [n], or in its last entry. `stop`
-    [n] is True where the second logit of `stop_head` [2, c], applied to `stopping` [b, c], is larger than the first.
-    Of equal slots any may win.
+    [n, P, D] has the last patch, and history [n, m, P, D] has it at the index patches [n] + step [n], or in its last
+    entry. `stop` [n] is True where the second logit of `stop_head` [2, c], applied to `stopping` [b, c], is larger than
+    the first. Of equal slots any may win.
     """
     good = latents.abs().flatten(1).amax(1) < limit
     patch = torch.where(good[:, None, None], latents, 0).to(condition.dtype)
     logits = linear(stopping, stop_head)
     for target, value in ((condition, patch), (stop, logits[:, 1] > logits[:, 0]), (finite, good)):
         target.index_copy_(0, slot, value)
-    history[slot, patches[slot].clamp(max=history.shape[1] - 1)] = patch.to(history.dtype)
+    history[slot, (patches[slot] + step[slot]).clamp(max=history.shape[1] - 1)] = patch.to(history.dtype)
 
 
 def store_hidden(slot: Tensor, hidden: Sequence[Tensor], kept: Sequence[Tensor], counters: Sequence[Tensor]) -> None:
-    """Store two hidden states [b, c] in those of all slots, [n, c], and add one to three counters [n] of slots [b].
+    """Store two hidden states [b, c] in those of all slots, [n, c], and add one to two counters [n] of slots [b].
 
     Counters of the last slot, of padding rows, stay. Of equal slots any may win, and their counters may rise by more
     than one.

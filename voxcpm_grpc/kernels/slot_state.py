@@ -78,7 +78,7 @@ def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor) -> Ten
     """Computes `reference.pack_frame`."""
     _require_contiguous(audio, slot, stop, finite)
     b, samples = audio.shape
-    packed = torch.empty(b, samples + 2, dtype=torch.float32, device=audio.device)
+    packed = torch.empty(b, samples + 3, dtype=torch.float32, device=audio.device)
     flags = stop.view(torch.int8), finite.view(torch.int8)
     block = min(triton.next_power_of_2(samples), 8192)
     _pack_frame_kernel[(b,)](audio, slot, *flags, packed, samples, BLOCK=block, num_warps=8)
@@ -91,6 +91,7 @@ def store_patch(
     stop_head: Tensor,
     slot: Tensor,
     patches: Tensor,
+    step: Tensor,
     condition: Tensor,
     stop: Tensor,
     finite: Tensor,
@@ -99,6 +100,7 @@ def store_patch(
 ) -> None:
     """Computes `reference.store_patch`."""
     _require_contiguous(latents, stopping, stop_head, slot, condition, stop, finite, history)
+    _require_one_stride(patches, step)
     count, hidden = latents[0].numel(), stopping.shape[1]
     flags, sizes = (stop.view(torch.int8), finite.view(torch.int8)), (patches.stride(0), history.shape[1])
     _store_patch_kernel[(len(slot),)](
@@ -107,6 +109,7 @@ def store_patch(
         stop_head,
         slot,
         patches,
+        step,
         condition,
         *flags,
         history,
@@ -122,10 +125,8 @@ def store_patch(
 def store_hidden(slot: Tensor, hidden: Sequence[Tensor], kept: Sequence[Tensor], counters: Sequence[Tensor]) -> None:
     """Computes `reference.store_hidden`."""
     _require_contiguous(slot, *hidden, *kept)
-    stride, *others = (counter.stride(0) for counter in counters)
-    if any(other != stride for other in others):
-        raise ValueError("all counters must have the same stride")
-    count, scratch = hidden[0].shape[1], len(kept[0]) - 1
+    _require_one_stride(*counters)
+    count, scratch, stride = hidden[0].shape[1], len(kept[0]) - 1, counters[0].stride(0)
     block = triton.next_power_of_2(count)
     _store_hidden_kernel[(len(slot),)](slot, *hidden, *kept, *counters, stride, scratch, COUNT=count, BLOCK=block)
 
@@ -133,6 +134,11 @@ def store_hidden(slot: Tensor, hidden: Sequence[Tensor], kept: Sequence[Tensor],
 def _require_contiguous(*tensors: Tensor) -> None:
     if not all(tensor.is_contiguous() for tensor in tensors):
         raise ValueError("all tensors but the numbers of slots must be contiguous")
+
+
+def _require_one_stride(*counters: Tensor) -> None:
+    if len({counter.stride(0) for counter in counters}) > 1:
+        raise ValueError("all counters must have the same stride")
 
 
 # `stride` is that of the numbers of slots, which share a table. The alignment of views and the sizes of tables are not
@@ -202,7 +208,7 @@ def _pack_frame_kernel(audio, slot, stop, finite, packed, samples, BLOCK: tl.con
     stream = tl.program_id(0)
     own = tl.load(slot + stream)
     good = tl.load(finite + own).to(tl.int32)
-    out = packed + stream * (samples + 2)
+    out = packed + stream * (samples + 3)
     for start in tl.range(0, samples, BLOCK):
         sample = start + tl.arange(0, BLOCK)
         inside = sample < samples
@@ -211,6 +217,7 @@ def _pack_frame_kernel(audio, slot, stop, finite, packed, samples, BLOCK: tl.con
         good = tl.minimum(good, tl.min((tl.abs(x) < float("inf")).to(tl.int32), 0))
     tl.store(out + samples, tl.load(stop + own).to(tl.float32))
     tl.store(out + samples + 1, good.to(tl.float32))
+    tl.store(out + samples + 2, 1.0)
 
 
 @triton.jit(do_not_specialize=["slot", "stride", "entries"])
@@ -220,6 +227,7 @@ def _store_patch_kernel(
     stop_head,
     slot,
     patches,
+    step,
     condition,
     stop,
     finite,
@@ -250,7 +258,7 @@ def _store_patch_kernel(
     patch = tl.where(good != 0, x, 0.0)
     tl.store(condition + own * COUNT + element, patch.to(condition.dtype.element_ty), mask=inside)
     tl.store(finite + own, good.to(tl.int8))
-    entry = tl.minimum(tl.load(patches + own * stride), entries - 1)
+    entry = tl.minimum(tl.load(patches + own * stride) + tl.load(step + own * stride), entries - 1)
     tl.store(history + (own * entries + entry) * COUNT + element, patch.to(history.dtype.element_ty), mask=inside)
 
 
@@ -262,7 +270,6 @@ def _store_hidden_kernel(
     semantic_kept,
     acoustic_kept,
     position,
-    patches,
     step,
     stride,
     scratch,
@@ -279,5 +286,4 @@ def _store_hidden_kernel(
     tl.store(acoustic_kept + own * COUNT + channel, second, mask=inside)
     one = (own != scratch).to(tl.int64)
     tl.store(position + own * stride, tl.load(position + own * stride) + one)
-    tl.store(patches + own * stride, tl.load(patches + own * stride) + one)
     tl.store(step + own * stride, tl.load(step + own * stride) + one)

@@ -1,17 +1,16 @@
 """The interface of a model family: everything that the engine knows about a model.
 
-Dimensions: n slots, b sequences of a step, t rows of a prefill, a audio rows among them, P latent frames of a patch,
-D latent channels, m patches that a slot can hold.
+Dimensions: n slots, b sequences of a step, t rows of a prefill, m of them encoded.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +18,9 @@ from torch import Tensor
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.request import ModelInfo, Request, Role
+
+Part = Literal["generate", "advance"]
+"""A part of a model that adapters change: `generate`, or `advance` with `prefill` and `encode`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,7 @@ class AdapterWeights:
     """A LoRA adapter that was read and fits the model, on the host."""
 
     updates: Any  # of the family
-    diffuses: bool  # it changes the generation of a patch
-    reads: bool  # it changes the language models or their inputs
+    parts: frozenset[Part]  # that it changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,24 +95,40 @@ class Footprint:
     slot: int  # state of a stream, without its KV pages
     layout: KVLayout
     positions: int  # of a request of full length
-    width: float  # of the networks; the working memory of steps is proportional to it, and was measured at 1
+    working: int  # an estimate for LoadOptions.max_slots: steps, CUDA graphs and libraries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptRows:
-    """The positions of a prompt, T of them with A audio positions, on the CPU."""
+class Plan:
+    """A request as the engine schedules it. All sizes are positions of the KV cache, one of which a step takes."""
 
-    tokens: np.ndarray  # [T] int64, 0 at audio positions
-    audio: np.ndarray  # [T] bool
-    patches: np.ndarray  # float32 [A, P, D], one for each audio position in order
+    positions: int  # of the prompt
     cacheable: int  # leading positions that requests with the same content may share
-    primer: int  # trailing patches that the generation continues and that prime the codec; 0: it starts from silence
-    max_steps: int  # the limit of generated patches
+    max_steps: int  # the limit of generated steps
+    own: Any  # of the family
+    numbers: np.ndarray  # int64 [SpeechModel.numbers]: what the state of the family has of a stream from its start
     least_steps: int = 0  # the model can end the speech with a later step than the one of this number, from 1 on
-    ran_on_steps: float = math.inf  # a generation of this many patches ran on
+    ran_on_steps: float = math.inf  # a generation of this many steps ran on
+    variant: Hashable = None  # of SpeechModel.variants; streams of the same one generate together
+    waits_for_audio: bool = False  # `open` uses memory that `decode` uses, too
+    reads_slot: bool = False  # the prefill reads what `open` writes
 
-    def __len__(self) -> int:
-        return len(self.tokens)
+
+class Span(NamedTuple):
+    """Positions start..stop of a request. Those behind its prompt are steps that it has generated."""
+
+    plan: Plan
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of spans in a prefill, one after another, on the CPU. All arrays are int64."""
+
+    columns: np.ndarray  # [SpeechModel.columns, t]
+    encoded: np.ndarray  # [m], the rows whose input `encode` computes
+    entries: np.ndarray  # [m], the entry of the state of the slot that it reads for each of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,24 +138,19 @@ class SlotState:
     seed: Tensor  # [n] int64
     turn: Tensor  # [n] int64
     segment: Tensor  # [n] int64
-    step: Tensor  # [n] int64, patches generated so far: the index of the next one
-    cfg: Tensor  # [n] float32
-    temperature: Tensor  # [n] float32
+    step: Tensor  # [n] int64, steps so far: the index of the next one
     adapter: Tensor  # [n] int64, the place of the LoRA adapter, or negative
-    position: Tensor  # [n] int64, filled KV positions: the position of the next patch
-    patches: Tensor  # [n] int64, entries of `history` in use
-    history: Tensor  # [n, m, P, D] model dtype: prompt patches, then generated ones
+    position: Tensor  # [n] int64, filled KV positions: the position of the next step
     block_table: Tensor  # [n, p] int32
-    model: Any  # the state of the family, a dataclass of tensors [n, ...]: hidden states, condition, codec state
+    model: Any  # the state of the family, a dataclass of tensors [n, ...] of any dtype
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillRows:
     """The rows of a prefill and their destination in the KV cache: prompts, or sequences that are computed again."""
 
-    token: Tensor  # [t] int64, 0 at audio rows
+    columns: Tensor  # [SpeechModel.columns, t] int64, of `Rows`; 0 at padding rows
     position: Tensor  # [t] int64
-    is_audio: Tensor  # [t] bool
     paged: PagedRows
     last: Tensor  # [f] int64, last rows of prompts: their hidden states start the generation
     last_slot: Tensor  # [f] int64
@@ -147,7 +159,7 @@ class PrefillRows:
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """The destination of the patches just generated for these slots in the KV cache."""
+    """The destination of what these slots have just generated in the KV cache."""
 
     slot: Tensor  # [b] int64
     position: Tensor  # [b] int64, SlotState.position of these slots
@@ -158,21 +170,26 @@ class StepRows:
 class Frame:
     """The result of a step, on the device, in one tensor for the host."""
 
-    packed: Tensor  # [b, samples_per_step + 2] float32: audio, then stop and finite as 0 or 1
+    packed: Tensor  # [b, samples_per_step + 3] float32: audio, then stop, finite and spoken as 0 or 1
 
     @property
     def audio(self) -> Tensor:
         """[b, samples_per_step] float32."""
-        return self.packed[:, :-2]
+        return self.packed[:, :-3]
 
     @property
     def stop(self) -> Tensor:
-        """[b] bool: the model ends the speech with this frame; min_steps is not applied yet."""
-        return self.packed[:, -2] != 0
+        """[b] bool: the model ends the speech with this step; `Plan.least_steps` is not applied yet."""
+        return self.packed[:, -3] != 0
 
     @property
     def finite(self) -> Tensor:
-        """[b] bool: audio and latents are finite."""
+        """[b] bool: all that the step has made is finite."""
+        return self.packed[:, -2] != 0
+
+    @property
+    def spoken(self) -> Tensor:
+        """[b] bool: the step has audio. Others count for no limit, and nothing is sent."""
         return self.packed[:, -1] != 0
 
 
@@ -207,38 +224,57 @@ class SpeechModel(ABC):
     """
 
     info: ModelInfo
-    timesteps: tuple[int, ...]  # the counts that a request may use
+    variants: tuple[Hashable, ...]  # that a plan may have; the last one takes the most time and memory
     layout: KVLayout
     codec: Codec
     places: int  # for adapters, see `write_adapter`
+    numbers: int  # of the family, which the engine uploads for a new stream with its own
+    columns: int  # of the family, for each row of a prefill
+    encodes: bool  # the inputs of some rows are computed by `encode`
     compile_command: tuple[str, ...] = ()  # arguments of Python that compile what LoadOptions.compiled lacks; or empty
     capturable: bool  # `prefill` and the parts of a step never wait for the host: they can be recorded in CUDA graphs
 
     @abstractmethod
-    def prompt(self, request: Request) -> PromptRows:
-        """The positions of a request's prompt, on the CPU. `ModelInfo.checked` has returned the request.
+    def plan(self, request: Request) -> Plan:
+        """The plan of a request, on the CPU. `ModelInfo.checked` has returned the request.
 
-        Raises InvalidRequest for blank text or unfit latents.
+        Raises InvalidRequest for blank text or an unfit voice.
         """
 
     @abstractmethod
-    def allocate(self, slots: int) -> Any:
-        """The state of the family in SlotState, for `slots` slots: a dataclass of tensors [slots, ...].
+    def rows(self, spans: Sequence[Span]) -> Rows:
+        """The rows of these spans for a prefill."""
 
-        The engine copies rows of these tensors to the host, and back to another slot.
+    @abstractmethod
+    def page_content(self, plan: Plan, start: int, stop: int) -> bytes:
+        """All that decides what the KV cache has at cacheable positions start..stop, besides the positions before."""
+
+    @abstractmethod
+    def allocate(self, slots: int, numbers: Tensor) -> Any:
+        """The state of the family in SlotState, for `slots` slots: a dataclass of tensors [slots, ...] of any dtype.
+
+        Some of them may be views of `numbers`, int64 [slots, SpeechModel.numbers], where the engine writes those of a
+        stream that opens. The engine copies rows of the others to the host, and back to another slot.
         """
 
-    @abstractmethod
-    def open(self, slots: Tensor, state: SlotState) -> None:
-        """Reset slots [o] for new streams that start from silence."""
+    def entries(self, plan: Plan, steps: int) -> Mapping[str, int]:
+        """How many entries of dimension 1 a stream uses after so many steps, of tensors of the state that have some.
+
+        Only these are copied to the host.
+        """
+        return {}
 
     @abstractmethod
-    def prime(self, slot: int, state: SlotState, patches: int) -> None:
-        """Prepare a slot that was just opened to continue the last `patches` patches of its history."""
+    def open(self, slots: Tensor, opened: Sequence[tuple[int, Plan]], state: SlotState) -> None:
+        """Reset slots [o] for new streams, whose numbers are written. `opened` has each slot with its plan."""
 
     @abstractmethod
-    def speech(self, slot: int, prompt: PromptRows, steps: int, state: SlotState) -> Mapping[str, Tensor]:
-        """Copies of the content of a voice that the first `steps` steps of a stream have made, on the device."""
+    def speech(self, slot: int, plan: Plan, steps: int, state: SlotState) -> Mapping[str, Tensor]:
+        """Copies of the content of a voice that the first `steps` steps with audio have made, on the device."""
+
+    @abstractmethod
+    def warm_up(self, streams: int, steps: int) -> Sequence[Sequence[Request]]:
+        """For each variant requests of so many streams, the first one with a voice of `steps` steps."""
 
     @abstractmethod
     def read_adapter(self, directory: Path) -> AdapterWeights:
@@ -251,9 +287,9 @@ class SpeechModel(ABC):
     def write_adapter(self, place: int, adapter: AdapterWeights) -> None:
         """Write an adapter to a place, for all work that is launched later. No stream may use the place's old one."""
 
-    @abstractmethod
-    def encode_history(self, slot: Tensor, patch: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
-        """Patches of the history as inputs of the language models, [a, ...]. slot and patch int64 [a]."""
+    def encode(self, slot: Tensor, entry: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
+        """The inputs of rows, [m, ...], from entries of the state of slots. slot and entry int64 [m]."""
+        raise NotImplementedError("a model that encodes rows implements this")
 
     @abstractmethod
     def prefill(
@@ -267,23 +303,23 @@ class SpeechModel(ABC):
     ) -> None:
         """Fill the KV cache, and write the hidden states of last rows to their slots.
 
-        encoded: the results of `encode_history` at audio rows, and anything at other rows, [t, ...]; None without
-        audio rows.
+        encoded: the results of `encode` at the rows that are encoded, and anything at other rows, [t, ...]; None if no
+        row is.
 
-        A last row may also be the patch that a stream has just generated. The engine then advances step, patches and
-        position, and does not call `advance`.
+        A last row may also be what a stream has just generated. The engine then advances step and position,
+        and does not call `advance`.
         """
 
     @abstractmethod
-    def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState, *, adapted: bool = False) -> None:
-        """The first part of a step: generate a patch for each slot [b] and append it to the history.
+    def generate(self, slot: Tensor, variant: Any, state: SlotState, *, adapted: bool = False) -> None:
+        """The first part of a step: generate the next piece of speech for each slot [b], and keep it in the state.
 
         No part of a step accesses other slots or waits for the host.
         """
 
     @abstractmethod
-    def decode_patch(self, slot: Tensor, state: SlotState) -> Frame:
-        """Decode the patches just generated to audio.
+    def decode(self, slot: Tensor, state: SlotState) -> Frame:
+        """Decode what was just generated to audio.
 
         May run at the same time as `advance`: neither reads what the other writes, and they share no scratch memory.
         """
@@ -298,16 +334,16 @@ class SpeechModel(ABC):
         adapted: bool = False,
         decoded: torch.cuda.Event | None = None,
     ) -> None:
-        """Run the language models on the patches just generated, and advance step, patches and position by one.
+        """Run the language models on what was just generated, and advance step and position by one.
 
         `decoded` follows the audio that is decoded at the same time. Kernels that fill the device wait for it: the
         decoder's blocks would otherwise have to wait until such a kernel ends.
         """
 
-    def step(self, rows: StepRows, timesteps: int, state: SlotState, kv: PagedKV, *, adapted: bool = False) -> Frame:
+    def step(self, rows: StepRows, variant: Any, state: SlotState, kv: PagedKV, *, adapted: bool = False) -> Frame:
         """All three parts of a step."""
-        self.generate_patch(rows.slot, timesteps, state, adapted=adapted)
-        frame = self.decode_patch(rows.slot, state)
+        self.generate(rows.slot, variant, state, adapted=adapted)
+        frame = self.decode(rows.slot, state)
         self.advance(rows, state, kv, adapted=adapted)
         return frame
 

@@ -11,6 +11,14 @@ from voxcpm_grpc.settings.types import Frozen, Positive, Seconds, Share
 
 DEFAULT_LORAS = 16  # on the device, if there can be any
 
+OF_FAMILIES = frozenset(
+    (
+        *("codec_dtype", "quantization", "attention", "timesteps", "persistent", "compile", "recorded_noise"),
+        *("merge_lora", "loras", "max_loras", "max_lora_rank", "lora_targets"),
+    )
+)
+"""The settings of engines that not every model family has."""
+
 
 class EngineSettings(Frozen):
     """Settings of an engine, which runs a model on a device."""

@@ -40,9 +40,9 @@ class PrepareEngine:
     directories: tuple[Path, ...]
 
     def __call__(self) -> None:
-        from voxcpm_grpc.engine.load import import_fast
+        from voxcpm_grpc.engine.load import prepare_all
 
-        import_fast()
+        prepare_all()
         for directory in self.directories:
             with contextlib.suppress(OSError):  # the engine reports it
                 checkpoint.fingerprint(directory)

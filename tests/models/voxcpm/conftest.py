@@ -19,8 +19,9 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # must be selected before Triton is imported
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
-from voxcpm_grpc.models.base import Frame, LoadOptions, PrefillRows, PromptRows, SlotState, StepRows
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.engine.slots import NUMBERS, number_columns
+from voxcpm_grpc.models.base import Frame, LoadOptions, Plan, PrefillRows, SlotState, StepRows
+from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.request import Sampling
 
@@ -48,38 +49,27 @@ class Driver:
         self.model, self.device = model, model.backend.device
         self.kv = PagedKV(*(torch.zeros(shape, dtype=layout.dtype, device=self.device) for _ in range(2)))
         table = 1 + torch.arange(slots * pages, dtype=torch.int32, device=self.device).view(slots, pages)
-        history = (slots, positions, model.config.patch_size, model.config.feat_dim)
+        numbers = torch.zeros(slots, len(NUMBERS) + model.numbers, dtype=torch.int64, device=self.device)
+        self.own_numbers = numbers[:, len(NUMBERS) :]
         self.state = SlotState(
-            **{name: self.long([0] * slots) for name in ("seed", "turn", "segment", "step", "position", "patches")},
-            cfg=torch.zeros(slots, device=self.device),
-            temperature=torch.zeros(slots, device=self.device),
-            adapter=self.long([-1] * slots),
-            history=torch.zeros(history, dtype=layout.dtype, device=self.device),
-            block_table=table,
-            model=model.allocate(slots),
+            **number_columns(numbers), block_table=table, model=model.allocate(slots, self.own_numbers)
         )
+        self.state.adapter.fill_(-1)
 
     def long(self, values: Iterable[int]) -> Tensor:
         return torch.tensor(list(values), dtype=torch.int64, device=self.device)
 
-    def start(self, slot: int, rows: PromptRows, sampling: Sampling, chunk: int | None = None) -> None:
+    def start(self, slot: int, plan: Plan, sampling: Sampling, chunk: int | None = None) -> None:
         """Open a slot and prefill a prompt, `chunk` rows at a time."""
-        s, patches, sampling = self.state, len(rows.patches), self.model.info.completed(sampling)
-        s.history[slot, :patches] = torch.from_numpy(rows.patches).to(s.history)
-        for column, value in (
-            (s.seed, sampling.seed),
-            (s.cfg, sampling.cfg_value),
-            (s.temperature, sampling.temperature),
-            (s.position, len(rows)),
-            (s.patches, patches),
-            (s.step, 0),
-        ):
+        s, sampling = self.state, self.model.info.completed(sampling)
+        cfg, temperature, own = sampling.cfg_value, sampling.temperature, s.model
+        self.own_numbers[slot] = torch.from_numpy(plan.numbers)
+        columns = (s.seed, sampling.seed), (s.position, plan.positions), (s.step, 0), (own.cfg, cfg)
+        for column, value in (*columns, (own.temperature, temperature)):
             assert value is not None
             column[slot] = value
-        self.model.open(self.long([slot]), s)
-        if rows.primer:
-            self.model.prime(slot, s, rows.primer)
-        self.prefill(slot, rows.tokens, rows.audio, chunk or len(rows))
+        self.model.open(self.long([slot]), [(slot, plan)], s)
+        self.prefill(slot, plan.own.tokens, plan.own.audio, chunk or plan.positions)
 
     def prefill(self, slot: int, tokens: np.ndarray, audio: np.ndarray, chunk: int) -> None:
         for begin in range(0, len(tokens), chunk):
@@ -87,9 +77,8 @@ class Driver:
             audio_rows, done = np.flatnonzero(audio[begin:end]), int(audio[:begin].sum())
             position, ends = self.long(range(begin, end)), end == len(tokens)
             rows = PrefillRows(
-                token=self.long(tokens[begin:end]),
+                columns=torch.stack([self.long(tokens[begin:end]), self.long(audio[begin:end].astype(np.int64))]),
                 position=position,
-                is_audio=torch.from_numpy(audio[begin:end].copy()).to(position.device),
                 paged=PagedRows(
                     cu_seqlens=self.long([0, end - begin]).int(),
                     context=self.long([end]).int(),
@@ -106,7 +95,7 @@ class Driver:
             encoded = None
             if len(audio_rows):
                 patches = self.long(range(done, done + len(audio_rows)))
-                results = self.model.encode_history(self.long([slot] * len(audio_rows)), patches, self.state)
+                results = self.model.encode(self.long([slot] * len(audio_rows)), patches, self.state)
                 encoded = results.new_full((end - begin, *results.shape[1:]), float("nan"))
                 encoded[self.long(audio_rows)] = results
             self.model.prefill(rows, encoded, self.state, self.kv)
@@ -133,8 +122,8 @@ class Driver:
 
     def made(self, slot: int) -> Tensor:
         """Latents generated so far, [steps, P, D]."""
-        s = self.state
-        return s.history[slot, int(s.patches[slot] - s.step[slot]) : int(s.patches[slot])]
+        own, start = self.state.model, int(self.state.model.patches[slot])
+        return own.history[slot, start : start + int(self.state.step[slot])]
 
 
 @pytest.fixture(scope="session", name="load")

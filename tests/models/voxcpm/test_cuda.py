@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.prompts import prompt_rows
+from support.plans import plan_of
 from support.voice_parts import voice_part
 
 from voxcpm_grpc.models.base import StepRows
@@ -47,7 +47,7 @@ def golden(case, goldens) -> dict[str, torch.Tensor]:
 def test_float32_gives_the_official_generation(load, driver, case, golden, attention):
     model = load(device=GPU, attention=attention, recorded_noise=golden["noise"], timesteps=(10,))
     run = driver(model)
-    run.start(1, prompt_rows(model, request(golden, case)), Sampling(cfg_value=case["cfg_value"]))
+    run.start(1, plan_of(model, request(golden, case)), Sampling(cfg_value=case["cfg_value"]))
     audio = torch.cat([run.step(1).audio[0] for _ in range(case["patches"])]).cpu()
     assert (run.made(1).cpu() - golden["latents"]).abs().max() < 1e-3
     assert (audio[:: case["audio_stride"]] - golden["audio"]).abs().max() < 1e-3
@@ -85,7 +85,7 @@ def test_a_captured_step_equals_an_eager_one(load, driver, case, golden, dtype):
     eager, captured = driver(model), driver(model)
     for run in (eager, captured):
         for slot in (0, 1):
-            run.start(slot, prompt_rows(model, request(golden, case)), Sampling(seed=slot))
+            run.start(slot, plan_of(model, request(golden, case)), Sampling(seed=slot))
     rows = captured.rows(0, 1)
     eager.step(0, 1)
     stream = torch.cuda.Stream()

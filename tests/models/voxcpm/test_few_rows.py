@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from support.full_size import full_size  # noqa: F401
-from support.prompts import prompt_rows
+from support.plans import plan_of
 
 from voxcpm_grpc.attention import PagedRows
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
@@ -105,7 +105,7 @@ def test_only_steps_of_certain_sizes_use_the_kernels_after_their_audio(load, dri
     for kernels in (False, True):
         run = driver(model)
         for slot in range(streams):
-            run.start(slot, prompt_rows(model, Request(id="a", text="Hello there.")), Sampling())
+            run.start(slot, plan_of(model, Request(id="a", text="Hello there.")), Sampling())
         if kernels:
             monkeypatch.setattr(model, "_few_base", PlainRows(model, model.networks.base, calls))
             monkeypatch.setattr(model, "_few_residual", PlainRows(model, model.networks.residual, calls))
@@ -133,7 +133,7 @@ def test_streams_agree_with_and_without_the_kernels(load, driver, full_size, str
     for model in (fast, plain, truth):
         run = driver(model, streams)
         for slot in range(streams):
-            run.start(slot, prompt_rows(model, Request(id="a", text="Hello there, how are you?"[slot:])), Sampling())
+            run.start(slot, plan_of(model, Request(id="a", text="Hello there, how are you?"[slot:])), Sampling())
             condition = run.state.model.condition[slot]
             condition.copy_(torch.linspace(slot - 1, 1, condition.numel()).view(4, -1))
         for _ in range(3):

@@ -18,10 +18,10 @@ from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.engine.rows import step_rows
 from voxcpm_grpc.engine.runner import LIBRARY_BYTES, Runner, working_memory
-from voxcpm_grpc.engine.slots import Slots
+from voxcpm_grpc.engine.slots import NUMBERS, Slots, number_columns
 from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.settings.engine import EngineSettings
 
@@ -176,12 +176,15 @@ def test_maps_between_the_networks(pair, rows):
 
 def clone_state(state, model):
     """The same stream state for a model of another dtype."""
-    own = state.model
-    moved = model.allocate(len(state.seed))
-    for name in ("semantic", "acoustic", "condition"):
+    own, device = state.model, state.seed.device
+    numbers = torch.zeros(len(state.seed), len(NUMBERS) + model.numbers, dtype=torch.int64, device=device)
+    moved = model.allocate(len(state.seed), numbers[:, len(NUMBERS) :])
+    for name in ("semantic", "acoustic", "condition", "patches", "cfg", "temperature", "history"):
         getattr(moved, name).copy_(getattr(own, name))
-    fields = {name: getattr(state, name).clone() for name in state.__dataclass_fields__ if name != "model"}
-    return type(state)(**{**fields, "history": state.history.to(model.layout.dtype)}, model=moved)
+    cloned = type(state)(**number_columns(numbers), block_table=state.block_table.clone(), model=moved)
+    for name in NUMBERS:
+        getattr(cloned, name).copy_(getattr(state, name))
+    return cloned
 
 
 @torch.inference_mode()
@@ -195,8 +198,8 @@ def test_a_captured_step_of_every_size(pair):
     state.model.acoustic.copy_(random(most + 1, pair.truth.config.lm_config.hidden_size))
     state.model.condition.copy_(random(most + 1, pair.frames, 64))
     state.seed.copy_(torch.arange(most + 1))
-    state.cfg.fill_(2.0)
-    state.temperature.fill_(1.0)
+    state.model.cfg.fill_(2.0)
+    state.model.temperature.fill_(1.0)
     state.position.fill_(context)
     state.block_table[:most] = torch.arange(1, 4 * most + 1, device=device).view(most, 4).repeat(1, 2)
     caches = [allocate_kv(model.layout, 4 * most, 16, device) for model in (pair.fast, pair.truth)]
@@ -221,8 +224,8 @@ def test_a_captured_step_of_every_size(pair):
         slot[:count] = everyone[:count]
         made = graph.replay(count)
         assert made.finite[:count].all()
-        at = state.patches[:count] - 1
-        latents, truth = state.history[everyone[:count], at], expected.history[everyone[:count], at]
+        at = state.model.patches[:count] + state.step[:count] - 1
+        latents, truth = (s.model.history[everyone[:count], at] for s in (state, expected))
         assert cosine(latents, truth) > COSINE, count
         assert cosine(made.audio[:count], frame.audio[:count]) > COSINE, count
         assert cosine(state.model.acoustic[:count], expected.model.acoustic[:count]) > 0.98, (

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support import goldens
-from support.prompts import prompt_rows
+from support.plans import plan_of
 
 from voxcpm_grpc.errors import StartupError
 
@@ -49,7 +49,7 @@ def speak(driver, model, golden):
     """The latents and the audio of as many patches as the official package made."""
     request = golden.request
     run = driver(model)
-    run.start(1, prompt_rows(model, request), request.sampling, chunk=7)
+    run.start(1, plan_of(model, request), request.sampling, chunk=7)
     timesteps = request.sampling.inference_timesteps
     audio = [run.step(1, timesteps=timesteps).audio[0] for _ in range(len(golden.latents))]
     return run.made(1), torch.cat(audio)

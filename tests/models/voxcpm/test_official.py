@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.prompts import prompt_rows
+from support.plans import plan_of
 from support.voice_parts import encoded, voice_part
 
 from voxcpm_grpc.request import Conditioning, Request, Role, Sampling
@@ -41,9 +41,9 @@ def test_official_generations(load, driver, case):
     golden = load_file(GOLDENS / case["file"])
     model = load(recorded_noise=golden["noise"], timesteps=(case["timesteps"],))
     request = request_of(case, golden)
-    rows = prompt_rows(model, request)
-    assert rows.tokens[~rows.audio].tolist() == golden["ids"][golden["text_mask"].bool()].tolist()
-    assert rows.audio.tolist() == golden["audio_mask"].bool().tolist()
+    rows = plan_of(model, request)
+    assert rows.own.tokens[~rows.own.audio].tolist() == golden["ids"][golden["text_mask"].bool()].tolist()
+    assert rows.own.audio.tolist() == golden["audio_mask"].bool().tolist()
     assert rows.max_steps == case["cap"]
 
     run = driver(model)

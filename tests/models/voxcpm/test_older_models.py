@@ -12,7 +12,7 @@ from tools.make_checkpoint import MODELS, VOXCPM05, VOXCPM15, config, model_shap
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.families import measure_model
+from voxcpm_grpc.models.loading import measure_model
 from voxcpm_grpc.models.voxcpm.parse import parse_config
 from voxcpm_grpc.models.voxcpm.vae import decoder_context
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support.full_size import full_size  # noqa: F401
-from support.prompts import prompt_rows
+from support.plans import plan_of
 
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
 from voxcpm_grpc.kernels.cuda.persistent import PersistentEncoder
@@ -101,17 +101,17 @@ def begin(run, cfg: float, temperature: float) -> None:
         part = getattr(state.model, name)
         part[1] = torch.randn(part[1].shape, generator=generator, device="cuda").bfloat16()
     state.model.codec.zero_()
-    for column, value in ((state.cfg, cfg), (state.temperature, temperature), (state.seed, 7)):
+    for column, value in ((state.model.cfg, cfg), (state.model.temperature, temperature), (state.seed, 7)):
         column[1] = value
-    for column in (state.step, state.patches, state.position):
+    for column in (state.step, state.model.patches, state.position):
         column.zero_()
 
 
 def make_frame(model, run, timesteps: int) -> Frame:
     """The next frame of slot 1."""
     slot = torch.ones(1, dtype=torch.int64, device="cuda")
-    model.generate_patch(slot, timesteps, run.state)
-    return model.decode_patch(slot, run.state)
+    model.generate(slot, timesteps, run.state)
+    return model.decode(slot, run.state)
 
 
 @pytest.mark.gpu
@@ -125,7 +125,7 @@ def test_a_single_stream_agrees_with_and_without_the_kernel(trio, driver, timest
         begin(run, cfg, temperature)
         frame = make_frame(model, run, timesteps)
         assert frame.finite.all()
-        patches.append(run.state.history[1, 0].float())
+        patches.append(run.state.model.history[1, 0].float())
         audio.append(frame.audio)
     fast, plain, truth = patches
     scale = truth.norm() or 1.0
@@ -162,7 +162,7 @@ def test_the_kernels_are_used_by_a_step_of_one_stream_only(trio, driver, monkeyp
     fast, calls = trio[0], []
     run = driver(fast)
     for slot in (0, 1):
-        run.start(slot, prompt_rows(fast, Request(id="a", text="Hello there.")), Sampling())
+        run.start(slot, plan_of(fast, Request(id="a", text="Hello there.")), Sampling())
     for name in ("flow", "encode_patch"):
         part = getattr(fast, name)
 

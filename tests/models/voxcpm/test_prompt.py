@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from support.prompts import prompt_rows
+from support.plans import plan_of
 from support.voice_parts import voice_part
 
 from voxcpm_grpc.errors import InvalidRequest
@@ -20,57 +20,57 @@ def ask(text: str = "hello world", prompt=None, reference=None, prompt_text: str
 
 
 def test_text_alone(tiny):
-    rows = prompt_rows(tiny, ask())
-    assert rows.tokens.tolist() == [552, 561, 101]
-    assert not rows.audio.any()
-    assert rows.patches.shape == (0, 4, 8)
-    assert (rows.cacheable, rows.primer, rows.max_steps) == (3, 0, 22)
+    plan = plan_of(tiny, ask())
+    assert plan.own.tokens.tolist() == [552, 561, 101]
+    assert not plan.own.audio.any()
+    assert plan.own.patches.shape == (0, 4, 8)
+    assert (plan.cacheable, plan.own.primer, plan.max_steps) == (3, 0, 22)
 
 
 def test_reference_comes_first_between_its_marks_and_can_be_cached(tiny):
     reference = latents(3)
-    rows = prompt_rows(tiny, ask(reference=reference))
-    assert rows.tokens.tolist() == [103, 0, 0, 0, 104, 552, 561, 101]
-    assert rows.audio.tolist() == [False, True, True, True, False, False, False, False]
-    assert np.array_equal(rows.patches, reference)
-    assert (rows.cacheable, rows.primer, rows.max_steps) == (8, 0, 22)
+    plan = plan_of(tiny, ask(reference=reference))
+    assert plan.own.tokens.tolist() == [103, 0, 0, 0, 104, 552, 561, 101]
+    assert plan.own.audio.tolist() == [False, True, True, True, False, False, False, False]
+    assert np.array_equal(plan.own.patches, reference)
+    assert (plan.cacheable, plan.own.primer, plan.max_steps) == (8, 0, 22)
 
 
 def test_prompt_comes_last_and_its_text_is_joined_before_tokenization(tiny):
     prompt = latents(2)
-    rows = prompt_rows(tiny, ask(text="world", prompt=prompt))
-    assert rows.tokens.tolist() == [552, 561, 101, 0, 0]
-    assert rows.audio.tolist() == [False, False, False, True, True]
-    assert np.array_equal(rows.patches, prompt)
-    assert (rows.cacheable, rows.primer) == (3, 2)
-    assert rows.max_steps == 16  # by the target text alone
+    plan = plan_of(tiny, ask(text="world", prompt=prompt))
+    assert plan.own.tokens.tolist() == [552, 561, 101, 0, 0]
+    assert plan.own.audio.tolist() == [False, False, False, True, True]
+    assert np.array_equal(plan.own.patches, prompt)
+    assert (plan.cacheable, plan.own.primer) == (3, 2)
+    assert plan.max_steps == 16  # by the target text alone
 
 
 def test_prompt_and_reference_keep_their_order(tiny):
     prompt, reference = latents(7), latents(2)
-    rows = prompt_rows(tiny, ask(text="world", prompt=prompt, reference=reference))
-    assert rows.tokens.tolist() == [103, 0, 0, 104, 552, 561, 101, *[0] * 7]
-    assert np.flatnonzero(rows.audio).tolist() == [1, 2, *range(7, 14)]
-    assert np.array_equal(rows.patches, np.concatenate([reference, prompt]))
-    assert (rows.cacheable, rows.primer) == (7, 5)  # five patches are the past that the decoder depends on
+    plan = plan_of(tiny, ask(text="world", prompt=prompt, reference=reference))
+    assert plan.own.tokens.tolist() == [103, 0, 0, 104, 552, 561, 101, *[0] * 7]
+    assert np.flatnonzero(plan.own.audio).tolist() == [1, 2, *range(7, 14)]
+    assert np.array_equal(plan.own.patches, np.concatenate([reference, prompt]))
+    assert (plan.cacheable, plan.own.primer) == (7, 5)  # five patches are the past that the decoder depends on
 
 
 def test_white_space_is_collapsed_in_the_target_and_kept_in_the_prompt(tiny):
-    plain, folded = prompt_rows(tiny, ask("hello world")), prompt_rows(tiny, ask("hello\n \t world"))
-    assert plain.tokens.tolist() == folded.tokens.tolist()
-    kept = prompt_rows(tiny, ask("world", prompt=latents(1), prompt_text="hello  "))
-    assert len(kept.tokens) > len(prompt_rows(tiny, ask("world", prompt=latents(1))).tokens)
+    plain, folded = plan_of(tiny, ask("hello world")), plan_of(tiny, ask("hello\n \t world"))
+    assert plain.own.tokens.tolist() == folded.own.tokens.tolist()
+    kept = plan_of(tiny, ask("world", prompt=latents(1), prompt_text="hello  "))
+    assert len(kept.own.tokens) > len(plan_of(tiny, ask("world", prompt=latents(1))).own.tokens)
 
 
 @pytest.mark.parametrize(("wanted", "given"), [(None, 22), (5, 5), (100, 22)])
 def test_a_request_can_only_lower_the_length_limit(tiny, wanted, given):
-    assert prompt_rows(tiny, ask(max_steps=wanted)).max_steps == given
+    assert plan_of(tiny, ask(max_steps=wanted)).max_steps == given
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000"])
 def test_blank_text_is_refused(tiny, text):
     with pytest.raises(InvalidRequest, match="blank") as caught:
-        prompt_rows(tiny, ask(text))
+        plan_of(tiny, ask(text))
     assert caught.value.field == "text"
 
 
@@ -92,18 +92,18 @@ def broken() -> np.ndarray:
 )
 def test_unfit_latents_are_refused(tiny, field, values, reason):
     with pytest.raises(InvalidRequest, match=reason) as caught:
-        prompt_rows(tiny, ask(**{field: values}))
+        plan_of(tiny, ask(**{field: values}))
     assert caught.value.field == field
 
 
 def test_a_prompt_needs_its_text(tiny):
     with pytest.raises(InvalidRequest, match="no text"):
-        prompt_rows(tiny, ask(prompt=latents(2), prompt_text=" "))
+        plan_of(tiny, ask(prompt=latents(2), prompt_text=" "))
 
 
 def test_a_voice_of_another_model_is_refused_by_its_arrays(tiny):
     codes = VoicePart(content={"codes": np.zeros((2, 16), np.int16)}, tracks=("codes",))
     ask = Request(id="a", text="Hello.", conditioning=Conditioning(reference=codes))
     with pytest.raises(InvalidRequest, match="the reference consists of codes, this model needs latents") as caught:
-        prompt_rows(tiny, ask)
+        plan_of(tiny, ask)
     assert caught.value.field == "reference"

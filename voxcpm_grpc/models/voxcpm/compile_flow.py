@@ -31,6 +31,7 @@ from voxcpm_grpc.models.voxcpm.compiled_flow import (
     load_evaluation,
     plain_evaluation,
 )
+from voxcpm_grpc.models.voxcpm.family import architecture_of
 from voxcpm_grpc.models.voxcpm.load import load_voxcpm
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 
@@ -68,7 +69,7 @@ def compile_evaluation(model: VoxCPM, files: CompiledFiles, sequences: int, scra
 def load_plain(directory: Path, merged: Path | None) -> VoxCPM:
     """The model of a checkpoint on the CPU, with plain operations."""
     content = json.loads((directory / "config.json").read_bytes())
-    content["architecture"] = str(content.get("architecture", "voxcpm")).lower()
+    content["architecture"] = architecture_of(content)
     options = LoadOptions(device=torch.device("cpu"), dtype=torch.float32, fused=False, merge_lora=merged, max_slots=1)
     return load_voxcpm(directory, content, options)
 

@@ -18,6 +18,7 @@ from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.base import Footprint, LoadOptions
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
+from voxcpm_grpc.models.voxcpm.family import architecture_of
 from voxcpm_grpc.models.voxcpm.lora import adapter_bank
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.models.voxcpm.networks import Networks, read_networks
@@ -26,6 +27,9 @@ from voxcpm_grpc.models.voxcpm.persistent import encoder_weights, flow_weights
 from voxcpm_grpc.models.voxcpm.vae import Decoder, build_decoder, build_encoder
 
 RELEASED_WIDTH = 2048  # hidden size of the model whose working memory was measured
+WORKING_BASE = int(2.1 * 2**30)  # bytes, of a model of this width: CUDA context, libraries, graphs, prefills
+WORKING_PER_SLOT = 7 << 20  # bytes, likewise: the activations of a step
+LIBRARIES = 1 << 30  # the part of WORKING_BASE that does not depend on the width
 
 
 class _Blank(Weights):
@@ -45,7 +49,7 @@ class _HalfDecoder:
 
 def voxcpm_footprint(content: Any, options: LoadOptions) -> Footprint:
     """The footprint of the model with this parsed config.json. `options.device` has no effect. Raises StartupError."""
-    config = parse_config(content)
+    config = parse_config({**content, "architecture": architecture_of(content)})
     positions = options.max_model_len or config.max_length
     if not 1 <= positions <= config.lm_config.max_position_embeddings:
         raise StartupError(
@@ -65,15 +69,16 @@ def voxcpm_footprint(content: Any, options: LoadOptions) -> Footprint:
     codec = VoxCPMCodec(config.vae, config.patch_size, encoder, decoder, nowhere)
     info: Any = _Positions(positions)
     model = VoxCPM(config, info, cast(Any, None), networks, cast(Any, None), cast(Any, None), codec, backend)
+    scaled = WORKING_BASE - LIBRARIES + options.max_slots * WORKING_PER_SLOT
     return Footprint(
         weights=_bytes(networks) - _bytes(bank) + _bytes(model.rope),
         adapters=_bytes(bank),
         codec=_bytes(encoder) + _bytes(net) * codec_dtype.itemsize // 4,
         single_stream=_single_stream(networks) if options.persistent and options.dtype == torch.bfloat16 else 0,
-        slot=_bytes(model.allocate(1)) + positions * config.patch_size * config.feat_dim * options.dtype.itemsize,
+        slot=_bytes(model.allocate(1, torch.empty(1, model.numbers, dtype=torch.int64, device=nowhere))),
         layout=model.layout,
         positions=positions,
-        width=config.lm_config.hidden_size / RELEASED_WIDTH,
+        working=LIBRARIES + int(scaled * config.lm_config.hidden_size / RELEASED_WIDTH),
     )
 
 

@@ -10,7 +10,7 @@ import torch
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.abilities import LatentShape
-from voxcpm_grpc.checkpoint import CODEC_FILES, MODEL_FILES, fingerprint, languages
+from voxcpm_grpc.checkpoint import fingerprint, languages
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors, split
 from voxcpm_grpc.models.base import LoadOptions
@@ -20,6 +20,7 @@ from voxcpm_grpc.models.voxcpm.backend import choose_backend
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
 from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFiles, Evaluation
 from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
+from voxcpm_grpc.models.voxcpm.family import CODEC_FILES, MODEL_FILES, architecture_of
 from voxcpm_grpc.models.voxcpm.flow import build_schedules
 from voxcpm_grpc.models.voxcpm.local import LocDiT
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
     """The model in `directory`, with the parsed config.json `content`. Raises StartupError."""
-    config = parse_config(content)
+    config = parse_config({**content, "architecture": architecture_of(content)})
     positions = options.max_model_len or config.max_length
     if not 1 <= positions <= config.lm_config.max_position_embeddings:
         raise StartupError(

@@ -22,7 +22,7 @@ from torch import Tensor
 from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.layers.low_rank import AdapterBank, Update
 from voxcpm_grpc.lora_files import CONFIG, WEIGHTS, require
-from voxcpm_grpc.models.base import AdapterWeights, LoadOptions
+from voxcpm_grpc.models.base import AdapterWeights, LoadOptions, Part
 
 MAX_RANK = 128
 SHOWN = 10  # names listed for each kind of fault, with their count
@@ -70,8 +70,8 @@ def read_adapter(directory: Path, bank: AdapterBank) -> AdapterWeights:
         name: Update(_on_host(update.down, bank), _on_host(update.up * files.scale, bank))
         for name, update in files.updates.items()
     }
-    diffuses = [name.startswith(DIFFUSION) for name in updates]
-    return AdapterWeights(updates=updates, diffuses=any(diffuses), reads=not all(diffuses))
+    parts = frozenset[Part]("generate" if name.startswith(DIFFUSION) else "advance" for name in updates)
+    return AdapterWeights(updates=updates, parts=parts)
 
 
 def merge(directory: Path, tensors: dict[str, Tensor], table: torch.dtype) -> None:

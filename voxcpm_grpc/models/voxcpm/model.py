@@ -1,15 +1,16 @@
 """VoxCPM, of any generation: text and speech in one sequence, with one patch of latents for each step.
 
-Dimensions as in models/base.py, and c the hidden size of the language models.
+Dimensions as in models/base.py, and c the hidden size of the language models, m patches that a slot can hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -20,11 +21,14 @@ from voxcpm_grpc.models.base import (
     AdapterWeights,
     Frame,
     KVLayout,
+    Plan,
     PrefillRows,
-    PromptRows,
+    Rows,
     SlotState,
+    Span,
     SpeechModel,
     StepRows,
+    upload,
 )
 from voxcpm_grpc.models.voxcpm.abilities import LATENTS
 from voxcpm_grpc.models.voxcpm.backend import Backend
@@ -34,8 +38,8 @@ from voxcpm_grpc.models.voxcpm.flow import PatchFlow
 from voxcpm_grpc.models.voxcpm.local import PatchEncoder
 from voxcpm_grpc.models.voxcpm.lora import read_adapter
 from voxcpm_grpc.models.voxcpm.networks import Networks
-from voxcpm_grpc.models.voxcpm.prompt import PromptLayout
-from voxcpm_grpc.request import ModelInfo, Request
+from voxcpm_grpc.models.voxcpm.prompt import COLUMNS, NUMBERS, Prompt, PromptLayout, lay_rows, page_content
+from voxcpm_grpc.request import Conditioning, ModelInfo, Request, Sampling, VoicePart
 
 MAX_LATENT = 65504.0  # the largest value of float16, in which the codec may compute
 
@@ -44,6 +48,10 @@ MAX_LATENT = 65504.0  # the largest value of float16, in which the codec may com
 class VoxCPMState:
     """The state of streams that is specific to this family."""
 
+    patches: Tensor  # [n] int64, those of the prompt
+    cfg: Tensor  # [n] float32
+    temperature: Tensor  # [n] float32
+    history: Tensor  # [n, m, P, D] model dtype: prompt patches, then generated ones
     semantic: Tensor  # [n, c] last hidden state of the base LM, quantized after audio
     acoustic: Tensor  # [n, c] last hidden state of the residual LM
     condition: Tensor  # [n, P, D] the previous patch; zeros if the generation starts from text
@@ -53,6 +61,8 @@ class VoxCPMState:
 
 
 class VoxCPM(SpeechModel):
+    numbers, columns, encodes = NUMBERS, COLUMNS, True
+
     def __init__(
         self,
         config: VoxCPMConfig,
@@ -67,7 +77,8 @@ class VoxCPM(SpeechModel):
         compile_command: tuple[str, ...] = (),
         timesteps: tuple[int, ...] = (),
     ) -> None:
-        self.config, self.info, self.timesteps, self.prompt_layout = config, info, timesteps, prompt_layout
+        self.config, self.info, self.prompt_layout = config, info, prompt_layout
+        self.variants = self._timesteps = tuple(sorted(timesteps))
         self.networks, self.flow, self.encode_patch, self.backend = networks, flow, encode_patch, backend
         self.codec = self._codec = codec
         self._bank = bank
@@ -86,36 +97,81 @@ class VoxCPM(SpeechModel):
         rope = config.lm_config.rope(config.base.head_dim, info.max_model_len, dtype=config.table_dtype)
         self.rope = rope.to(backend.device)
 
-    def prompt(self, request: Request) -> PromptRows:
+    def plan(self, request: Request) -> Plan:
         return self.prompt_layout(request)
 
-    def allocate(self, slots: int) -> VoxCPMState:
-        hidden, patch = (
-            (slots, self.config.lm_config.hidden_size),
-            (slots, self.config.patch_size, self.config.feat_dim),
-        )
+    def rows(self, spans: Sequence[Span]) -> Rows:
+        return lay_rows(spans)
+
+    def page_content(self, plan: Plan, start: int, stop: int) -> bytes:
+        return page_content(plan.own, start, stop)
+
+    def allocate(self, slots: int, numbers: Tensor) -> VoxCPMState:
+        cfg, temperature = numbers[:, 1:].view(torch.float32).unbind(1)
+        hidden, patch = self.config.lm_config.hidden_size, (self.config.patch_size, self.config.feat_dim)
         zeros = partial(torch.zeros, device=self.backend.device, dtype=self.backend.dtype)
         flags = partial(zeros, slots, dtype=torch.bool)
-        return VoxCPMState(zeros(hidden), zeros(hidden), zeros(patch), flags(), flags(), self._codec.allocate(slots))
+        return VoxCPMState(
+            patches=numbers[:, 0],
+            cfg=cfg,
+            temperature=temperature,
+            history=zeros(slots, self.info.max_model_len, *patch),
+            semantic=zeros(slots, hidden),
+            acoustic=zeros(slots, hidden),
+            condition=zeros(slots, *patch),
+            stop=flags(),
+            finite=flags(),
+            codec=self._codec.allocate(slots),
+        )
+
+    def entries(self, plan: Plan, steps: int) -> Mapping[str, int]:
+        return {"history": len(plan.own.patches) + steps}
 
     @torch.inference_mode()
-    def open(self, slots: Tensor, state: SlotState) -> None:
+    def open(self, slots: Tensor, opened: Sequence[tuple[int, Plan]], state: SlotState) -> None:
         own: VoxCPMState = state.model
+        prompts: list[tuple[int, Prompt]] = [(slot, plan.own) for slot, plan in opened]
+        for slot, prompt in prompts:
+            if len(prompt.patches):
+                patches = upload(torch.from_numpy(np.ascontiguousarray(prompt.patches)), self.backend.device)
+                own.history[slot, : len(patches)] = patches.to(own.history.dtype)
         own.codec.index_fill_(0, slots, 0)
         own.condition.index_fill_(0, slots, 0)
+        for slot, prompt in prompts:
+            if prompt.primer:
+                self._prime(slot, prompt.primer, own)
 
-    @torch.inference_mode()
-    def prime(self, slot: int, state: SlotState, patches: int) -> None:
-        own: VoxCPMState = state.model
-        recent = state.patches[slot] - patches + torch.arange(patches, device=self.backend.device)
-        primer = state.history[slot].index_select(0, recent)  # [patches, P, D]
+    def _prime(self, slot: int, patches: int, own: VoxCPMState) -> None:
+        """Prepare a slot that was just opened to continue the last `patches` patches of its prompt."""
+        recent = own.patches[slot] - patches + torch.arange(patches, device=self.backend.device)
+        primer = own.history[slot].index_select(0, recent)  # [patches, P, D]
         self._codec.decode_one(primer, own.codec[slot : slot + 1])
         own.condition[slot] = primer[-1]
 
     @torch.inference_mode()
-    def speech(self, slot: int, prompt: PromptRows, steps: int, state: SlotState) -> Mapping[str, Tensor]:
-        start = len(prompt.patches)
-        return {LATENTS: state.history[slot, start : start + steps].float().clone()}
+    def speech(self, slot: int, plan: Plan, steps: int, state: SlotState) -> Mapping[str, Tensor]:
+        own: VoxCPMState = state.model
+        start = len(plan.own.patches)
+        return {LATENTS: own.history[slot, start : start + steps].float().clone()}
+
+    def warm_up(self, streams: int, steps: int) -> list[list[Request]]:
+        part = VoicePart(
+            content={LATENTS: np.zeros((steps, *self.prompt_layout.patch_shape), np.float32)}, tracks=(LATENTS,)
+        )
+        prompt = Conditioning(prompt=replace(part, text="Zero. "))
+        first = Conditioning(reference=part) if self.info.can("reference") else prompt
+        return [
+            [
+                Request(
+                    id=str(number),
+                    text="One, two.",
+                    sampling=Sampling(inference_timesteps=timesteps),
+                    conditioning=voice,
+                )
+                for number, voice in enumerate([first] + [Conditioning()] * (streams - 1))
+            ]
+            for timesteps in self._timesteps
+        ]
 
     def read_adapter(self, directory: Path) -> AdapterWeights:
         assert self._bank
@@ -126,9 +182,10 @@ class VoxCPM(SpeechModel):
         self._bank.write(place, adapter.updates)
 
     @torch.inference_mode()
-    def encode_history(self, slot: Tensor, patch: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
+    def encode(self, slot: Tensor, entry: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
         adapter = state.adapter[slot] if adapted else None
-        patches = state.history[slot, patch].to(self.networks.embedding.dtype)
+        own: VoxCPMState = state.model
+        patches = own.history[slot, entry].to(self.networks.embedding.dtype)
         return self.networks.enc_to_lm(self.encode_patch(patches), adapter)
 
     @torch.inference_mode()
@@ -142,8 +199,8 @@ class VoxCPM(SpeechModel):
         adapted: bool = False,
     ) -> None:
         own: VoxCPMState = state.model
-        is_audio = rows.is_audio[:, None]
-        x = F.embedding(rows.token, self.networks.embedding)  # [t, c]
+        token, is_audio = rows.columns[0], rows.columns[1].bool()[:, None]
+        x = F.embedding(token, self.networks.embedding)  # [t, c]
         if encoded is None:
             audio = torch.zeros_like(x)
         else:
@@ -157,22 +214,22 @@ class VoxCPM(SpeechModel):
         own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
 
     @torch.inference_mode()
-    def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState, *, adapted: bool = False) -> None:
+    def generate(self, slot: Tensor, variant: int, state: SlotState, *, adapted: bool = False) -> None:
         own: VoxCPMState = state.model
         adapter = state.adapter[slot] if adapted else None
         points = state.seed, state.turn, state.segment, state.step
-        noise = self.backend.noise(slot, *points, state.temperature)  # float32 [b, P, D]
-        condition, cfg = self.backend.slots.read_patch(slot, own.condition, state.cfg)
+        noise = self.backend.noise(slot, *points, own.temperature)  # float32 [b, P, D]
+        condition, cfg = self.backend.slots.read_patch(slot, own.condition, own.cfg)
         mu, stopping = self.maps.conditioning(slot, own.semantic, own.acoustic, adapter)  # [b, m, e] and [b, c]
-        latents = self.flow(noise, mu, condition, cfg, timesteps, adapter)  # [b, P, D]
+        latents = self.flow(noise, mu, condition, cfg, variant, adapter)  # [b, P, D]
         # A stream with a broken patch ends. The patch becomes zeros, because broken values in the KV cache could reach
         # the next owner of its pages.
-        kept = own.condition, own.stop, own.finite, state.history
+        kept = own.condition, own.stop, own.finite, own.history
         ends = stopping, self.networks.stop_head.weight
-        self.backend.slots.store_patch(latents.contiguous(), *ends, slot, state.patches, *kept, MAX_LATENT)
+        self.backend.slots.store_patch(latents.contiguous(), *ends, slot, own.patches, state.step, *kept, MAX_LATENT)
 
     @torch.inference_mode()
-    def decode_patch(self, slot: Tensor, state: SlotState) -> Frame:
+    def decode(self, slot: Tensor, state: SlotState) -> Frame:
         own: VoxCPMState = state.model
         audio = self._codec.decoder.decode(own.condition[slot][:, None], own.codec, slot)  # [b, samples]
         return Frame(self.backend.slots.pack_frame(audio, slot, own.stop, own.finite))
@@ -198,7 +255,7 @@ class VoxCPM(SpeechModel):
         rotate = Rotation(cos, sin)
         semantic = self.maps.quantize(self._base(audio, rotate, kv, rows.paged, adapter))
         acoustic = self._residual(semantic, audio, rotate, kv, rows.paged, adapter)
-        kept, counters = (own.semantic, own.acoustic), (state.position, state.patches, state.step)
+        kept, counters = (own.semantic, own.acoustic), (state.position, state.step)
         self.backend.slots.store_hidden(slot, (semantic, acoustic), kept, counters)
 
     def _base(self, x: Tensor, rotation: Rotation, kv: PagedKV, rows: PagedRows, adapter: Tensor | None) -> Tensor:

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from voxcpm_grpc.errors import InvalidRequest
-from voxcpm_grpc.models.base import PromptRows
+from voxcpm_grpc.models.base import Plan, Rows, Span
 from voxcpm_grpc.models.voxcpm.abilities import LATENTS
 from voxcpm_grpc.models.voxcpm.tokenizer import AUDIO_START, REFERENCE_END, REFERENCE_START
-from voxcpm_grpc.request import Request, VoicePart
+from voxcpm_grpc.request import Request, Sampling, VoicePart
 
 EXTRA_STEPS = 10  # of the limit by text length in the released code, beyond those of the tokens
 SPACES = re.compile(r"\s+")
+
+NUMBERS = 2
+"""The numbers of a stream: how many patches its prompt has, and cfg and temperature, float32 each, as another one."""
+
+
+COLUMNS = 2
+"""Those of a row: its token, 0 for audio, and whether it is audio."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """The positions of a prompt, T of them with A audio positions, on the CPU."""
+
+    tokens: np.ndarray  # [T] int64, 0 at audio positions
+    audio: np.ndarray  # [T] bool
+    patches: np.ndarray  # float32 [A, P, D], one for each audio position in order
+    primer: int  # trailing patches that the generation continues and that prime the codec; 0: it starts from silence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +43,7 @@ class PromptLayout:
     patch_shape: tuple[int, int]  # P, D
     context: int
 
-    def __call__(self, request: Request) -> PromptRows:
+    def __call__(self, request: Request) -> Plan:
         if not request.text.strip():
             raise InvalidRequest("the text is blank; send at least one word to speak", field="text")
         style = f"({request.style})" if request.style else ""
@@ -49,15 +66,19 @@ class PromptLayout:
         audio = np.zeros(len(tokens), bool)
         audio[1 : 1 + len(reference)] = True
         audio[len(tokens) - len(continued) :] = True
-        return PromptRows(
-            tokens=np.array(tokens, np.int64),
-            audio=audio,
-            patches=np.concatenate([reference, continued]),
+        primer = min(len(continued), self.context)
+        patches = np.concatenate([reference, continued])
+        return Plan(
+            positions=len(tokens),
             cacheable=len(tokens) - len(continued),
-            primer=min(len(continued), self.context),
             max_steps=limit if sampling.max_steps is None else min(limit, sampling.max_steps),
+            own=Prompt(tokens=np.array(tokens, np.int64), audio=audio, patches=patches, primer=primer),
+            numbers=_numbers(len(patches), sampling),
             least_steps=sampling.min_steps + 1,
             ran_on_steps=usual,
+            variant=sampling.inference_timesteps,
+            waits_for_audio=primer > 0,
+            reads_slot=len(patches) > 0,
         )
 
     def _latents(self, part: VoicePart, name: str) -> np.ndarray:
@@ -83,3 +104,40 @@ class PromptLayout:
                 f"the {name} latents are not all finite numbers; encode the recording again", field=name
             )
         return latents.astype(np.float32, copy=False)
+
+
+def _numbers(patches: int, sampling: Sampling) -> np.ndarray:
+    numbers = np.array([patches, 0], np.int64)
+    numbers[1:].view(np.float32)[:] = (sampling.cfg_value, sampling.temperature)
+    return numbers
+
+
+def lay_rows(spans: Sequence[Span]) -> Rows:
+    """The rows of positions of prompts, and of generated patches behind them."""
+    columns = np.zeros((COLUMNS, sum(stop - start for _, start, stop in spans)), np.int64)
+    encoded: list[int] = []
+    entries: list[int] = []
+    first = 0
+    for plan, start, stop in spans:
+        prompt: Prompt = plan.own
+        known, made = min(stop, plan.positions), max(start, plan.positions)
+        if start < known:
+            columns[0, first : first + known - start] = prompt.tokens[start:known]
+            if len(prompt.patches):
+                of_prompt, before = np.flatnonzero(prompt.audio[start:known]), np.count_nonzero(prompt.audio[:start])
+                encoded += (first + of_prompt).tolist()
+                entries += range(before, before + len(of_prompt))
+        if made < stop:
+            encoded += range(first + made - start, first + stop - start)
+            entries += (len(prompt.patches) + step for step in range(made - plan.positions, stop - plan.positions))
+        first += stop - start
+    rows = np.array(encoded, np.int64)
+    columns[1, rows] = 1
+    return Rows(columns, rows, np.array(entries, np.int64))
+
+
+def page_content(prompt: Prompt, start: int, stop: int) -> bytes:
+    """The tokens, the kinds and the patches of positions start..stop."""
+    audio, before = prompt.audio[start:stop], np.count_nonzero(prompt.audio[:start])
+    patches = prompt.patches[before : before + np.count_nonzero(audio)]
+    return prompt.tokens[start:stop].tobytes() + audio.tobytes() + patches.tobytes()
