@@ -17,7 +17,7 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 
 BACKOFF_SECONDS = 20.0  # of the retry policy: a call that has to wait for it is seen at once
 FIRST_CALLS = 20
-PAUSE_SECONDS = 0.01  # of a thread between its calls: the servers are called all the time, and keep the cores free
+PAUSE_SECONDS = 0.03  # of a thread between its calls: the servers are called all the time, and keep the cores free
 
 
 @dataclass

@@ -14,7 +14,7 @@ from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.dispatcher import EngineLike
 from voxcpm_grpc.worker.main import LoadEngine
 
-PAUSE_SECONDS = 0.02  # of each step, so that engines under load are in the middle of speech and not of arithmetic
+PAUSE_SECONDS = 0.06  # of each step, so that engines under load are in the middle of speech and not of arithmetic
 POISON = 1234.5
 POISONED = Conditioning(reference=voice_part(np.full((5, 4, 8), POISON, np.float32)))
 """A voice whose prefill raises an error."""

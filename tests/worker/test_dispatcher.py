@@ -366,6 +366,29 @@ def test_the_error_names_a_checkpoint_that_does_not_exist(tmp_path):
         main.LoadEngine(Path(tmp_path / "nowhere"), "x", EngineSettings(device="cpu"))()
 
 
+@pytest.mark.parametrize(
+    ("error", "message", "logged"),
+    [
+        (StartupError("the checkpoint is incomplete"), "the checkpoint is incomplete", 0),
+        (Exhausted("the GPU is too small"), "the GPU is too small", 0),
+        (KeyError("weight"), "the engine could not start: KeyError: 'weight'", 1),
+    ],
+)
+def test_the_reason_of_a_start_that_fails_is_reported_and_what_nobody_expects_is_logged(caplog, error, message, logged):
+    def fail():
+        raise error
+
+    assert main.start_engine(fail, StepTimer()) == (None, m.StartFailed(message))
+    assert sum(record.exc_info is not None for record in caplog.records) == logged
+
+
+def test_a_message_for_fronts_is_logged_and_changes_nothing(caplog):
+    loop = Dispatcher(FakeEngine(step_seconds=0.0), StepTimer())
+    loop.run_once([(OWNER, encoding.encode_command(m.EngineLost("engine", 1.0)))])
+    assert [record.getMessage() for record in caplog.records] == ["an engine received EngineLost, which is for fronts"]
+    assert not loop.stopped
+
+
 def test_debug_lines_about_steps_come_once_a_second(monkeypatch, caplog):
     now = [100.0]
     monkeypatch.setattr(dispatcher, "monotonic", lambda: now[0])

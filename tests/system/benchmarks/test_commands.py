@@ -116,7 +116,7 @@ def test_front(tmp_path):
 
 
 def test_soak(tmp_path):
-    words = ("--model", str(TINY), "--minutes", "0.15", "--samples", "4", "--users", "3")
+    words = ("--model", str(TINY), "--minutes", "0.3", "--samples", "4", "--users", "3")
     table = published(tmp_path, "soak", *words)
     assert len(table["samples"]) == 4 and table["samples"][-1]["calls"] == sum(table["calls"].values())
     assert {"front", "engine"} <= set(table["samples"][-1]["mib"]) and table["samples"][-1]["voices"] == 0

@@ -18,7 +18,7 @@ from voxcpm_grpc.errors import Aborted, Internal, Unavailable, VoxCPMError
 from voxcpm_grpc.request import Admitted, AudioChunk
 
 CALLERS = 6
-ROUNDS = 4
+ROUNDS = 3
 
 pytestmark = pytest.mark.timeout(600)
 

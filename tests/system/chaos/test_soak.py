@@ -1,6 +1,6 @@
 """A server with two engines under a random mix of callers: well-behaved, stalled, slow, hostile and leaving.
 
-It runs for half a minute, or for as many seconds as VOXCPM_SOAK_SECONDS says. VOXCPM_SOAK_SEED repeats a run.
+It runs for 15 s, or for as many seconds as VOXCPM_SOAK_SECONDS says. VOXCPM_SOAK_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_grpc.worker.main import LoadEngine
 from voxcpm_server.app import Running, running_server
 
-SECONDS = float(os.environ.get("VOXCPM_SOAK_SECONDS", "30"))
+SECONDS = float(os.environ.get("VOXCPM_SOAK_SECONDS", "15"))
 SEED = int(os.environ.get("VOXCPM_SOAK_SEED", str(random.randrange(1 << 32))))
 CALLERS = 10
 SLOTS = 3

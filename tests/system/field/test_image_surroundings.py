@@ -90,9 +90,9 @@ def text(log: IO[str]) -> str:
 def test_any_user_of_the_group_0_serves_grpc_and_http_from_a_read_only_root(container):
     with container.served() as (process, log):
         container.variables["VOXCPM_CLIENT_TARGET"] = container.variables["VOXCPM_LISTEN"]
-        health = deployment.image_health_check()
-        wait_until(lambda: process.poll() is not None or container.run(*health).returncode == 0)
+        wait_until(lambda: process.poll() is not None or "listening on" in text(log))
         assert process.poll() is None, text(log)
+        assert container.run(*deployment.image_health_check()).returncode == 0
         said = container.run("voxcpm-grpc", "say", "Hello.", "--out", str(container.data / "hello.wav"))
         assert said.returncode == 0, said.stderr
         (container.data / "ada.wav").write_bytes(tone())

@@ -57,7 +57,7 @@ def site(proxy: Proxy, folder: Path, *flags: str) -> Iterator[Site]:
 
 @pytest.fixture(scope="module", params=PROXIES, ids=lambda proxy: proxy.name)
 def lasting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """For tests that leave both servers as they are."""
+    """For tests that leave both servers as they are, and the last one, which kills them."""
     with site(request.param, tmp_path_factory.mktemp("lasting")) as running:
         yield running
 
@@ -194,17 +194,18 @@ def test_a_server_drains_without_cutting_anyone_off(shared):
     wait_until(lambda: staying.calls("Generate") == before + spoken)
 
 
-def test_a_server_that_dies_takes_only_its_own_streams_along(shared):
-    dying, last = shared.servers
-    talks = [Talk(shared.address) for _ in range(4)]
+def test_a_server_that_dies_takes_only_its_own_streams_along(lasting):
+    """The last test of these servers."""
+    dying, last = lasting.servers
+    talks = [Talk(lasting.address) for _ in range(4)]
     dying.kill()
-    spoken, errors = speak_on(shared.address, 4)
+    spoken, errors = speak_on(lasting.address, 4)
     assert spoken
     assert errors == []
     ended = [how_it_ends(talk) for talk in talks]
     assert ended.count("complete") == 2  # those of the other server
-    assert set(ended) <= {"complete", *shared.proxy.ends}  # a load balancer resets what it cannot end,
-    with Client(shared.address, timeout=HANG_SECONDS) as client, client.speak(LONG * 20) as stream:
+    assert set(ended) <= {"complete", *lasting.proxy.ends}  # a load balancer resets what it cannot end,
+    with Client(lasting.address, timeout=HANG_SECONDS) as client, client.speak(LONG * 20) as stream:
         next(stream)
         last.kill()
         with pytest.raises(Unavailable, match="connection was cut"):  # or ends it without a status

@@ -22,7 +22,7 @@ from voxcpm_grpc.worker.dispatcher import EngineLike
 from voxcpm_grpc.worker.main import LoadEngine
 
 SLOTS = 2
-STALLED = (1, 8, 64)  # readers at a time
+STALLED = (1, 24)  # readers at a time
 
 
 @dataclass(frozen=True)
