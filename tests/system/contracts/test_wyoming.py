@@ -111,14 +111,14 @@ async def test_the_options_hold_for_callers_that_choose_none(server):
             assert audio_of(other) != audio_of(events)
 
 
-async def test_a_text_without_words_has_no_audio(service):
+@pytest.mark.parametrize("pieces", [(), ("",), ("...",), ("😀", " ")])
+async def test_a_text_without_words_has_no_audio(service, pieces):
     async with service.caller() as caller:
-        await send(caller, SynthesizeStart(), SynthesizeStop())
-        assert kinds_of(await received(caller, "synthesize-stopped")) == [
-            "audio-start",
-            "audio-stop",
-            "synthesize-stopped",
-        ]
+        await send(caller, SynthesizeStart(), *map(SynthesizeChunk, pieces), SynthesizeStop())
+        kinds = kinds_of(await received(caller, "synthesize-stopped"))
+        assert kinds == ["audio-start", "audio-stop", "synthesize-stopped"]
+        await send(caller, Synthesize("".join(pieces)))
+        assert kinds_of(await received(caller, "audio-stop")) == ["audio-start", "audio-stop"]
 
 
 @pytest.mark.parametrize(

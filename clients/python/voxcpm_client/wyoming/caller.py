@@ -20,8 +20,7 @@ from voxcpm_client.client import AsyncClient
 from voxcpm_client.errors import InvalidArgument, SpeechError
 from voxcpm_client.options import SpeechOptions
 from voxcpm_client.results import Chunk
-from voxcpm_client.stream import AsyncStream
-from voxcpm_client.text import Text
+from voxcpm_client.timed_words import Pace, TimedWords
 from voxcpm_client.wyoming import messages
 from voxcpm_client.wyoming.events import SKIPPED_AT_ONCE, BadEvent, read_event
 from voxcpm_grpc.control_characters import escaped
@@ -143,7 +142,7 @@ class Caller:
             case "select-program":
                 self._speech = SpeechOptions(**self._speech | {"model": messages.program_of(event)})
             case "synthesize":
-                await self._speak(messages.text_of(event), messages.options_of(event, self._speech))
+                await self._speak(_once(messages.text_of(event)), messages.options_of(event, self._speech))
             case "synthesize-start":
                 await self._speak(self._chunks(), messages.options_of(event, self._speech))
                 await self._write(SynthesizeStopped())
@@ -163,27 +162,30 @@ class Caller:
                 case _:
                     await self._answer(event)
 
-    async def _speak(self, text: Text, options: SpeechOptions) -> None:
-        started, begun = False, list[str]()
-        async with self._client.speak(text, **options | {"format": "pcm_s16le"}) as stream:
-            async for chunk in stream:
-                begun += [event.text for event in chunk.events if event.kind == "started"]
-                if chunk.audio:
-                    if not started:
-                        await self._start(stream)
-                        started = True
-                    await self._write(_audio(chunk, " ".join(begun)))
-                    begun.clear()
+    async def _speak(self, text: AsyncIterator[str], options: SpeechOptions) -> None:
+        started, begun, words = False, list[str](), TimedWords(Pace())
+        async with self._client.speak(_noted(text, words), **options | {"format": "pcm_s16le"}) as stream:
+            try:
+                async for chunk in stream:
+                    begun += [event.text for event in chunk.events if event.kind == "started"]
+                    if chunk.audio:
+                        if not started:
+                            await self._write(AudioStart(chunk.sample_rate, WIDTH, CHANNELS, 0))
+                            started = True
+                        await self._write(_audio(chunk, " ".join(begun)))
+                        begun.clear()
+            except InvalidArgument as error:
+                if not words.refused(error):
+                    raise
         if not started:
-            await self._start(stream)
+            await self._write(AudioStart(await self._rate(options), WIDTH, CHANNELS, 0))
         await self._write(AudioStop())
-        summary = stream.summary
-        log.info("spoke id=%s chars=%s", stream.request_id, summary.input_chars if summary else 0)
+        log.info("spoke id=%s chars=%s", stream.request_id, stream.summary.input_chars if stream.summary else 0)
 
-    async def _start(self, stream: AsyncStream) -> None:
-        if stream.header is None:
-            raise SpeechError("the server ended the speech without audio", request_id=stream.request_id)
-        await self._write(AudioStart(stream.header.sample_rate, WIDTH, CHANNELS, 0))
+    async def _rate(self, options: SpeechOptions) -> int:
+        """The sample rate of speech with these options."""
+        model = options.get("model", "")
+        return options.get("sample_rate") or (await self._client.model_info(model)).output_sample_rate
 
     async def _write(self, message: Eventable | Event) -> None:
         async with asyncio.timeout(self._timeouts.write):
@@ -204,6 +206,16 @@ class Caller:
             self._writer.transport.abort()
         except OSError:
             pass
+
+
+async def _noted(text: AsyncIterator[str], words: TimedWords) -> AsyncIterator[str]:
+    async for piece in text:
+        words.sent(piece)
+        yield piece
+
+
+async def _once(text: str) -> AsyncIterator[str]:
+    yield text
 
 
 def _audio(chunk: Chunk, begun: str) -> Event:
