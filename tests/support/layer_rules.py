@@ -110,6 +110,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "errors",
     ),
     "voxcpm_client.livekit": ("voxcpm_client",),
+    "voxcpm_client.pipecat": ("voxcpm_client",),
     "voxcpm_client.wyoming": ("voxcpm_client", "control_characters"),
     "voxcpm_gateway": ("voxcpm_client", "credentials", "listen_address", "logs", "web_names", "errors"),
     "voxcpm_gateway.page": ("voxcpm_gateway", "voxcpm_client", "audio"),

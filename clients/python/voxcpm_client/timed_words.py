@@ -31,6 +31,11 @@ class TimedWord:
     end: float
     """Its end in seconds from the start of the stream's audio."""
 
+    @property
+    def spaced(self) -> bool:
+        """False for a character of a script without spaces between words."""
+        return not re.search(f"[{UNSPACED}]", self.text)
+
 
 class Pace:
     """The pace of a voice, measured on segments that were spoken. The streams of an agent share it."""
