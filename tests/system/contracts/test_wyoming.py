@@ -222,6 +222,17 @@ async def test_a_server_that_is_away_is_an_error_without_its_address():
         assert "127.0.0.1:1" in service.log
 
 
+async def test_speech_beyond_the_timeout_is_an_error(server):
+    with wyoming_service(server.address, "--timeout", "0.5") as service:
+        async with service.caller() as caller:
+            await send(caller, Synthesize(LONG))
+            error = (await received(caller))[-1]
+        assert error.data == {
+            "text": "the speech took longer than the --timeout of this service",
+            "code": "DEADLINE_EXCEEDED",
+        }
+
+
 def line(**header: object) -> bytes:
     return json.dumps(header).encode() + b"\n"
 

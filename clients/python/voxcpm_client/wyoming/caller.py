@@ -17,7 +17,7 @@ from wyoming.ping import Ping, Pong
 from wyoming.tts import SynthesizeStopped
 
 from voxcpm_client.client import AsyncClient
-from voxcpm_client.errors import InvalidArgument, SpeechError
+from voxcpm_client.errors import DeadlineExceeded, InvalidArgument, SpeechError
 from voxcpm_client.options import SpeechOptions
 from voxcpm_client.results import Chunk
 from voxcpm_client.timed_words import Pace, TimedWords
@@ -27,6 +27,7 @@ from voxcpm_grpc.control_characters import escaped
 
 WAITING_EVENTS = 4  # of a caller; the socket holds the rest back
 UNREACHABLE = "the speech server cannot be reached; the log of this service has the cause"
+TOO_LATE = "the speech took longer than the --timeout of this service"
 INVALID = "INVALID_REQUEST"  # as the reasons of the server
 WIDTH, CHANNELS = 2, 1  # of the audio
 
@@ -129,8 +130,7 @@ class Caller:
                 await self._write(Error(str(error), error.reason or INVALID))
             except SpeechError as error:
                 log.warning("call failed: %s", escaped(str(error)))
-                text = UNREACHABLE if error.about_connection else str(error)
-                await self._write(Error(text, error.reason or error.code))
+                await self._write(Error(_text_of(error), error.reason or error.code))
 
     async def _answer(self, event: Event) -> None:
         match event.type:
@@ -206,6 +206,13 @@ class Caller:
             self._writer.transport.abort()
         except OSError:
             pass
+
+
+def _text_of(error: SpeechError) -> str:
+    """The sentence of an error for callers, which are not to know the address of the server."""
+    if isinstance(error, DeadlineExceeded):
+        return TOO_LATE
+    return UNREACHABLE if error.about_connection else str(error)
 
 
 async def _noted(text: AsyncIterator[str], words: TimedWords) -> AsyncIterator[str]:
