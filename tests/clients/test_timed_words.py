@@ -61,6 +61,13 @@ def test_the_words_are_known_when_their_segment_begins_and_share_its_time():
     assert (second[0].start, second[0].end) == (9.5, pytest.approx(14.0))  # at the pace of the first segment
 
 
+def test_the_pace_follows_a_change_of_speed():
+    pace = Pace()
+    for seconds in (10.0,) * 5 + (5.0,) * 4:
+        pace.learn(100, seconds)
+    assert 0.05 < pace.letter_seconds < 0.055
+
+
 def test_text_that_is_not_spoken_is_left_over():
     timed = TimedWords(Pace())
     timed.sent("Yes. 😀")

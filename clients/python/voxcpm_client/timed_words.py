@@ -15,6 +15,7 @@ UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 WORD = re.compile(rf"\s*(?:[{UNSPACED}][^\w\s]*|[^\s{UNSPACED}]+)(?:\s+$)?|\s+")
 LETTER_SECONDS = 0.07  # of speech, until there are segments to measure
 BETWEEN_WORDS = 0.5  # letters, which the border of a word takes
+KEPT = 0.5  # of the weight of a segment, at each one after it: the voice or its speed may have changed
 WIDE = 3.0  # letters, which a Chinese character or a Korean syllable takes
 
 
@@ -48,8 +49,8 @@ class Pace:
         return self._seconds / self._letters if self._letters else LETTER_SECONDS
 
     def learn(self, letters: float, seconds: float) -> None:
-        self._seconds += seconds
-        self._letters += letters
+        self._seconds = KEPT * self._seconds + seconds
+        self._letters = KEPT * self._letters + letters
 
 
 class TimedWords:

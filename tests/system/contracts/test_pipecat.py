@@ -107,7 +107,7 @@ async def test_each_word_has_its_time(server, mode):
     assert text_of(frames) == text
     times = np.array([word.pts for word in words]) / 1e9
     assert (np.diff(times) >= 0).sum() >= len(words) - 2  # an estimate may be longer than its segment
-    assert times[-1] - times[0] < len(audio_of(frames)) / 2 / RATE + 0.5
+    assert times[-1] - times[0] < 2 * len(audio_of(frames)) / 2 / RATE
     assert len(set(times)) > 5
 
 
