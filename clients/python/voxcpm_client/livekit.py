@@ -150,7 +150,10 @@ class SpeechStream(tts.SynthesizeStream):
         words = TimedWords(self._pace)
         pieces = self._pieces(words)
         first = await anext(pieces, "")  # the call begins with the text
-        stream = self._client.speak(_joined(first, pieces), **self._options)
+        try:
+            stream = self._client.speak(_joined(first, pieces), **self._options)
+        except SpeechError as error:
+            raise api_error(error) from error
         output_emitter.initialize(
             request_id=stream.request_id,
             sample_rate=self._tts.sample_rate,

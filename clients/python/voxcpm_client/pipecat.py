@@ -167,14 +167,16 @@ class VoxCPMTTSService(TTSService):
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         """Send text of a turn. The audio follows in the turn's audio context."""
-        turn = self._turns.get(context_id) or self._begin(context_id)
         try:
+            turn = self._turns.get(context_id) or self._begin(context_id)
             turn.words.sent(text)
             await turn.session.send_text(text)
             await self.start_tts_usage_metrics(text)
         except Cancelled:
             pass  # the turn has failed, which its reading task reports
         except SpeechError as error:
+            if turn := self._turns.get(context_id):
+                turn.failed = True
             await self._report(error)
         yield None
 
@@ -239,7 +241,7 @@ class VoxCPMTTSService(TTSService):
     async def _apply_force_complete(self, context_id: str) -> None:
         """Add the text of which no word was given, as Pipecat does at the end of a turn, unless the turn has failed."""
         turn = self._turns.get(context_id)
-        if turn is not None and turn.failed:
+        if turn is None or turn.failed:
             others = {one for one in self.get_audio_contexts() if one != context_id}
             self._aggregated_frame_sequencer.clear(keep_contexts=others)
         else:

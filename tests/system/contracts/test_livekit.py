@@ -151,6 +151,7 @@ async def test_no_text_is_no_call(service, server):
         ({"speed": 9}, 400, "speed is 9"),
         ({"model": "other"}, 404, "'other'"),
         ({"sample_rate": 12345}, 400, "12345"),
+        ({"voice": "slt", "no_voice": True}, 400, "no_voice cannot be combined"),
     ],
 )
 async def test_errors_are_those_of_livekit_with_the_sentence_of_the_server(server, options, status, words):
@@ -163,7 +164,7 @@ async def test_errors_are_those_of_livekit_with_the_sentence_of_the_server(serve
             assert caught.value.status_code == status
             assert words in caught.value.message
             assert not caught.value.retryable
-            assert caught.value.body["reason"]
+            assert caught.value.body["code"] in ("INVALID_ARGUMENT", "NOT_FOUND")
     assert reported and not any(one.recoverable for one in reported)
 
 
