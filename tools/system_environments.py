@@ -67,7 +67,7 @@ LANGUAGES = Environment(
 )
 GATEWAY = Environment(
     name="gateway",
-    extras=("http",),
+    extras=("http", "livekit", "pipecat", "wyoming"),
     pypi=(
         *("openai>=3", "livekit-plugins-openai>=1.4", "pipecat-ai[openai]>=1", "gunicorn>=23"),
         "httptools>=0.6.3",  # uvicorn's other parser, which must stay without effect
@@ -75,7 +75,7 @@ GATEWAY = Environment(
     ),
     # The server's packages need this protobuf; the plugins ask for an older one, and work. Riva's client asks for an
     # older websockets, which its speech does not use.
-    pypi_alone=("protobuf>=7.35.1", "nvidia-riva-client>=2.28"),
+    pypi_alone=("protobuf>=7.35.1", "nvidia-riva-client>=2.28", "livekit-plugins-nvidia>=1.8.9"),
     npm=("openai@7", "@google-cloud/text-to-speech@6"),
     debian=("caddy", "curl", "nginx", "default-jdk-headless"),
 )

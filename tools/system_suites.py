@@ -227,10 +227,18 @@ SUITES = (
     ),
     Suite(
         "contracts",
-        "the published clients of Google and Riva, Pipecat's service, a start as by LocalAI, and hostile callers",
-        10,
+        "the published clients of Google, Riva and Wyoming, agents of LiveKit and Pipecat, a start as by LocalAI, and "
+        "hostile callers",
+        15,
         environment=GATEWAY,
-        judges=("server/voxcpm_server/contracts/", "server/voxcpm_server/known_contracts.py", "docs/from-", *SERVER),
+        judges=(
+            *("server/voxcpm_server/contracts/", "server/voxcpm_server/known_contracts.py", "docs/from-", *SERVER),
+            *(
+                f"clients/python/voxcpm_client/{one}"
+                for one in ("livekit.py", "pipecat.py", "wyoming/", "timed_words.py")
+            ),
+            *(f"docs/{one}.md" for one in ("livekit", "pipecat", "wyoming")),
+        ),
     ),
     Suite(
         "browser",

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal
 
-OURS = ("voxcpm_grpc", "voxcpm_server", "voxcpm_gateway")
+OURS = ("voxcpm_grpc", "voxcpm_server", "voxcpm_gateway", "voxcpm_client.wyoming")
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The request id of the RPC that the current task works for; empty without one."""

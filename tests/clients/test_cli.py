@@ -525,3 +525,12 @@ def test_clone_asks_for_a_recording_without_noise_and_silence(run, server, tmp_p
     assert run("clone", "a.wav", "--reference-only").exit_code == 0
     config = server.calls[-1].received[0].config
     assert (config.denoise, config.trim_silence_vad) == (False, False)
+
+
+def test_wyoming_without_its_package_names_the_extra(monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "wyoming"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "wyoming", None)
+    result = CliRunner().invoke(main, ["wyoming", "--listen", "127.0.0.1:0"])
+    assert result.exit_code == 1
+    assert "pip install 'voxcpm-grpc[wyoming]'" in result.output

@@ -114,6 +114,9 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "proxies",
         "errors",
     ),
+    "voxcpm_client.livekit": ("voxcpm_client",),
+    "voxcpm_client.pipecat": ("voxcpm_client",),
+    "voxcpm_client.wyoming": ("voxcpm_client", "control_characters"),
     "voxcpm_gateway": ("voxcpm_client", "credentials", "listen_address", "logs", "web_names", "errors"),
     "voxcpm_gateway.page": ("voxcpm_gateway", "voxcpm_client", "audio"),
     "voxcpm_server.signals": ("errors", "ipc.process"),
@@ -304,6 +307,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_client.cli": (
         "voxcpm_client",
+        "voxcpm_client.wyoming",
         "voxcpm_gateway",
         "voxcpm_server.app",
         "voxcpm_server.main",
@@ -314,6 +318,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "engine.memory",
         "hub",
         "lexicon",
+        "listen_address",
         "progress",
         "control_characters",
         "web_names",
@@ -453,6 +458,9 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
     "huggingface_hub": ("hub", "hub_bars", "hub_errors"),
     "jwt": ("voxcpm_server.auth",),
     "opentelemetry": ("voxcpm_server.rpc", "voxcpm_client"),
+    "livekit": ("voxcpm_client.livekit",),
+    "pipecat": ("voxcpm_client.pipecat",),
+    "wyoming": ("voxcpm_client.wyoming",),
     "fsspec": ("voxcpm_server.voices.store", "voxcpm_server.lora_sources"),
 }
 # Not part of every installation, so imported in the function that needs them.
@@ -460,7 +468,8 @@ LAZY = {
     *("av", "cryptography", "huggingface_hub", "icu4py", "inflect", "jwt", "opentelemetry", "prometheus_client", "ray"),
     "sounddevice",
 }
-LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub")
+NEEDS_EXTRA = ("voxcpm_client.livekit", "voxcpm_client.pipecat", "voxcpm_client.wyoming")  # they extend its classes
+LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub", *NEEDS_EXTRA)
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command
 # core_log sets the level of gRPC's log, which is a variable, for the time of an import. Proxies, gRPC's support of
 # forks, and prometheus-client's folder of several processes are variables only.

@@ -28,6 +28,7 @@ from voxcpm_client.cli.serve import serve
 from voxcpm_client.cli.standard_streams import hold_closed
 from voxcpm_client.cli.top import top
 from voxcpm_client.cli.voices import voices
+from voxcpm_client.cli.wyoming import wyoming
 from voxcpm_client.errors import SpeechError
 from voxcpm_grpc import __version__
 from voxcpm_grpc.control_characters import escaped
@@ -74,5 +75,6 @@ def main() -> None:
     """Speak text with VoxCPM, store voices, and run a server."""
 
 
-for command in (serve, gateway, keys, say, clone, voices, models, info, health, top, lora, download, memory, demo):
+COMMANDS = (serve, gateway, wyoming, keys, say, clone, voices, models, info, health, top, lora, download, memory, demo)
+for command in COMMANDS:
     main.add_command(command)

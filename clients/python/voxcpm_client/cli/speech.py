@@ -37,7 +37,7 @@ VOICE = (
     click.option("--prompt-text", metavar="TEXT", help="The words of the --prompt recording, exactly as spoken."),
     click.option("--reference", type=InputFile, help="Recording whose timbre the speech takes."),
 )
-DELIVERY = (
+MANNER = (
     click.option(
         "--model",
         envvar="VOXCPM_CLIENT_MODEL",
@@ -130,6 +130,8 @@ DELIVERY = (
         show_default="the rate of the model",
         help="Sample rate of the audio.",
     ),
+)
+ENCODING = (
     click.option(
         "--encoding",
         "format",
@@ -145,6 +147,8 @@ DELIVERY = (
         show_default="5",
         help="Effort of the encoder: up to 7 for mp3, 10 for ogg_opus, 12 for flac.",
     ),
+)
+PACE = (
     click.option(
         "--segmentation",
         type=click.Choice(get_args(SegmentationMode)),
@@ -190,6 +194,7 @@ DELIVERY = (
         help="batch: nobody waits for the audio; interactive calls come first.",
     ),
 )
+DELIVERY = (*MANNER, *ENCODING, *PACE)
 OUTPUT = (
     click.option(
         "--out",
@@ -211,7 +216,7 @@ def speech_options(*groups: tuple[Callable[..., Any], ...]) -> Callable[[Callabl
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def with_speech(*args: Any, out: Path | None, play: bool, raw: bool, **options: Any) -> Any:
-            speech = _pop_speech_options(options)
+            speech = pop_speech_options(options)
             choose_output = functools.partial(choose, out, play=play, raw=raw, encoding=speech.get("format"))
             return command(*args, speech=speech, choose_output=choose_output, **options)
 
@@ -222,7 +227,7 @@ def speech_options(*groups: tuple[Callable[..., Any], ...]) -> Callable[[Callabl
     return decorate
 
 
-def _pop_speech_options(options: dict[str, Any]) -> SpeechOptions:
+def pop_speech_options(options: dict[str, Any]) -> SpeechOptions:
     """Remove the speech options from a command's options and return those that were given."""
     prompt, transcript = options.pop("prompt", None), options.pop("prompt_text", None)
     if (prompt is None) != (transcript is None):
