@@ -150,6 +150,8 @@ class Runner:
         for sequence in batch.restored:
             assert sequence.slot is not None and sequence.saved
             self.slots.restore(sequence.slot, sequence.saved, sequence.place)
+            if sequence.streams_text:  # some may have come since it had a slot
+                self.feed(sequence)
         packed = None
         if batch.chunks or steps:
             packed = pack(self.model.rows, batch.chunks, self.kv.page_size, steps)
@@ -172,6 +174,12 @@ class Runner:
         assert sequence.slot is not None
         made = self.model.speech(sequence.slot, sequence.plan, sequence.sent, self.slots.state)
         return {name: HostCopy(array) for name, array in made.items()}
+
+    @torch.inference_mode()
+    def feed(self, sequence: Sequence) -> None:
+        """Write the text of a sequence, to which more was appended, to its slot."""
+        assert sequence.slot is not None
+        self.model.feed(sequence.slot, sequence.plan, self.slots.state)
 
     def _padded(self, packed: PackedChunks) -> np.ndarray:
         if self._graphs is not None:
