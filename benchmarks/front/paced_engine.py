@@ -92,6 +92,9 @@ class PacedEngine:
         if stream := self._streams.get(id):
             stream.limit = max(stream.limit, limit)
 
+    def append(self, id: str, text: str, *, last: bool) -> None:
+        raise NotImplementedError("fronts send whole texts")
+
     def paused(self, id: str) -> bool:
         return id in self._streams and self._streams[id].paused
 

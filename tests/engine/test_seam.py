@@ -162,7 +162,7 @@ def test_recordings_are_encoded_and_speech_is_decoded(role):
         {"codes": np.int16, "speaker": np.int32} if role is Role.PROMPT else {"speaker": np.int32}
     )
     voice = VoicePart(content=content, tracks=("codes",) if role is Role.PROMPT else (), text="a b")
-    request = replace(STREAMED, conditioning=Conditioning(**{role.value: voice}))
+    request = replace(STREAMED, conditioning=replace(Conditioning(), **{role.value: voice}))
     eng.add(request)
     outcome = run(eng)["s"]
     check(request, outcome, eng)

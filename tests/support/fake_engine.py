@@ -161,6 +161,9 @@ class FakeEngine:
         if stream := self.streams.get(id):
             stream.limit = max(stream.limit, limit)
 
+    def append(self, id: str, text: str, *, last: bool) -> None:
+        raise NotImplementedError("its streams do not read their texts")
+
     def paused(self, id: str) -> bool:
         return id in self.streams and self.streams[id].paused
 

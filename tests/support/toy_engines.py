@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from support import toy_family
+from support import toy, toy_family
 from support.engines import Outcome, finished
 
 from voxcpm_grpc.engine.engine import Engine
@@ -24,9 +24,9 @@ TEXT = "the quick brown fox jumps over a lazy dog and runs through wide green fi
 def toy_engine(
     *, slots: int = 8, device: str = "cpu", graphs: bool = False, positions: int = 512, **settings
 ) -> Engine:
-    toy_family.register()
+    toy.register()
     with tempfile.TemporaryDirectory() as folder:
-        made = toy_family.checkpoint(Path(folder), positions)
+        made = toy.checkpoint(Path(folder), positions)
         model = load_model(made, LoadOptions(device=torch.device(device), dtype=torch.float32, max_slots=slots))
     return Engine(model, EngineSettings(**settings), torch.device(device), graphs=graphs)
 

@@ -7,7 +7,6 @@ the end has no audio. Options: the temperature, and the timesteps as the rounds 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -22,8 +21,7 @@ from voxcpm_grpc.abilities import Abilities, Ends, Option
 from voxcpm_grpc.attention import PagedKV
 from voxcpm_grpc.checkpoint import fingerprint
 from voxcpm_grpc.errors import InvalidRequest
-from voxcpm_grpc.models import base, families
-from voxcpm_grpc.models.family import Family
+from voxcpm_grpc.models import base
 from voxcpm_grpc.request import Arrays, Conditioning, ModelInfo, Request, Role, Sampling, VoicePart
 
 PRIME, CODES, CARRIES, END = 65521, 1021, 509, 13
@@ -346,30 +344,6 @@ def toy_footprint(config: Mapping[str, Any], options: base.LoadOptions) -> base.
     layout = base.KVLayout(layers=1, heads=1, head_dim=4, dtype=torch.bfloat16)
     sizes = {"weights": 0, "adapters": 0, "codec": 0, "single_stream": 0, "slot": 13 * MAX_LEN, "working": 1 << 20}
     return base.Footprint(**sizes, layout=layout, positions=config["positions"])
-
-
-TOY = Family(
-    name="Toy",
-    recognizes=lambda config: config.get("architecture") == "toy",
-    kinds=("toy",),
-    hashed=(("config.json",),),
-    patterns=(),
-    settings=frozenset(),
-    load="support.toy_family:load_toy",
-    footprint="support.toy_family:toy_footprint",
-)
-
-
-def register() -> None:
-    """Let this process know the family."""
-    if TOY not in families.FAMILIES:
-        families.FAMILIES = (*families.FAMILIES, TOY)
-
-
-def checkpoint(folder: Path, positions: int = MAX_LEN) -> Path:
-    """A checkpoint of the family in a folder."""
-    (folder / "config.json").write_text(json.dumps({"architecture": "toy", "positions": positions}))
-    return folder
 
 
 @dataclass(frozen=True)
