@@ -237,7 +237,7 @@ class ModelInfo:
     input_sample_rate: int
     output_sample_rate: int
     samples_per_step: int  # output samples of one step
-    samples_per_patch: int  # input samples of one step
+    input_samples_per_step: int  # of a recording
     max_model_len: int  # positions of a sequence
     max_slots: int
     max_queue: int | None = None  # requests that may wait for a slot; None: the engine alone knows

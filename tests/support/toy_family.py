@@ -326,7 +326,7 @@ def load_toy(directory: Path, config: Mapping[str, Any], options: base.LoadOptio
         input_sample_rate=RATE,
         output_sample_rate=RATE,
         samples_per_step=SAMPLES,
-        samples_per_patch=SAMPLES,
+        input_samples_per_step=SAMPLES,
         max_model_len=min(config["positions"], options.max_model_len or MAX_LEN),
         max_slots=options.max_slots,
         options=OPTIONS,

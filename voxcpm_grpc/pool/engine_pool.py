@@ -205,7 +205,7 @@ class EnginePool:
 
         Raises InvalidRequest if it is empty.
         """
-        work = work_of_coding(len(waveform) // self.info.samples_per_patch)
+        work = work_of_coding(len(waveform) // self.info.input_samples_per_step)
         call: EngineCall[CodecChunk] = EngineCall(
             "encode", lambda call: Encode(call.id, waveform, role, call.log_id), work=work, whole=True
         )
