@@ -297,7 +297,7 @@ def drawn_by(seed: Any, turn: Any, segment: Any, step: Any) -> Any:
 
 
 def _summed(codes: Tensor, word: Tensor) -> Tensor:
-    return (codes * torch.tensor(WEIGHTS, device=codes.device)).sum(-1) + 11 * word + 1
+    return sum(weight * code for weight, code in zip(WEIGHTS, codes.unbind(-1), strict=True)) + 11 * word + 1
 
 
 def _write(value: Tensor, position: Tensor, write: Tensor, kv: PagedKV) -> None:

@@ -138,8 +138,7 @@ class Runner:
     def prefill(self, batch: Batch, steps: Listed[Sequence] = ()) -> None:
         """Write adapters, open and restore slots, and prefill the chunks of a batch.
 
-        `steps` have just generated, and go through the language models, too. A repeated call has the
-        same result.
+        `steps` have just generated, and go through the language models, too. A repeated call has the same result.
         """
         written = [*batch.opened, *batch.restored]
         if self._graphs is not None and any(s.slot in self._decoded or s.plan.waits_for_audio for s in written):
@@ -306,8 +305,9 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
 
     def convert() -> None:
         for name, array in model.codec.encode(np.zeros(2 * info.input_sample_rate, np.float32), Role.REFERENCE):
-            for _ in model.codec.decode({name: array.cpu().numpy()}):
-                pass
+            if name in info.tracks:
+                for _ in model.codec.decode({name: array.cpu().numpy()}):
+                    pass
 
     steps = max(_peak(step, device), _peak(prefill, device))
     audio, codec = _peak(decode, device), _peak(convert, device)
