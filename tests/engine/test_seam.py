@@ -72,9 +72,9 @@ def test_a_stream_goes_on_in_another_slot():
     ("other", "hits"),
     [
         (part(40, 5, "some words"), 32),
-        (part(40, 6, "some words"), 0),
+        (part(40, 6, "some words", speaker=5), 0),
         (part(40, 5, "other words"), 0),
-        (replace(part(40, 5, "some words"), content={**part(40, 5).content, "speaker": np.array([9], np.int32)}), 0),
+        (part(40, 5, "some words", speaker=9), 0),
     ],
     ids=["same", "codes", "text", "speaker"],
 )

@@ -31,9 +31,9 @@ def toy_engine(
     return Engine(model, EngineSettings(**settings), torch.device(device), graphs=graphs)
 
 
-def part(steps: int, seed: int, text: str = "") -> VoicePart:
+def part(steps: int, seed: int, text: str = "", *, speaker: int | None = None) -> VoicePart:
     codes = np.random.default_rng(seed).integers(0, 1021, (steps, 4)).astype(np.int16)
-    content = {"codes": codes, "speaker": np.array([seed], np.int32)}
+    content = {"codes": codes, "speaker": np.array([seed if speaker is None else speaker], np.int32)}
     return VoicePart(content=content, tracks=("codes",), text=text)
 
 
