@@ -34,7 +34,7 @@ def toy_server(folder: Path) -> Iterator[Server]:
     (folder / "site" / "sitecustomize.py").write_text("from support.toy import register\nregister()\n")
     (folder / "model").mkdir(exist_ok=True)
     path = os.pathsep.join([str(folder / "site"), str(TESTS), os.environ.get("PYTHONPATH", "")])
-    flags = ("--fronts", "2", "--devices", "cpu", "--supervision.restart-seconds", "0.5")
+    flags = ("--fronts", "2", "--devices", "cpu")
     with serving(
         folder / "voices", *flags, model=checkpoint(folder / "model"), environment={"PYTHONPATH": path}
     ) as server:
@@ -42,8 +42,13 @@ def toy_server(folder: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with toy_server(tmp_path_factory.mktemp("toy")) as started:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("toy")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    with toy_server(folder) as started:
         yield started
 
 
@@ -89,6 +94,17 @@ def test_fronts_refuse_by_the_data_of_the_model(server, options, kind, said):
         spoken(server, **options)
 
 
+def test_another_server_speaks_with_the_stored_voices(server, folder):
+    recording = (np.arange(8 * 400) % 97 / 100).astype(np.float32), RATE
+    with Client(server.address, timeout=300) as client:
+        voice = client.add_prompt(recording, "one two three").id
+    audio = spoken(server, voice=voice, min_steps=20)
+    assert not np.array_equal(audio, wanted(min_steps=20))
+    with toy_server(folder) as other:
+        assert np.array_equal(spoken(other, voice=voice, min_steps=20), audio)
+        assert not other.fault()
+
+
 def test_an_engine_that_is_lost_is_replaced_by_one_that_speaks_alike(server):
     assert not server.fault()
     [engine] = [
@@ -98,17 +114,3 @@ def test_an_engine_that_is_lost_is_replaced_by_one_that_speaks_alike(server):
     ]
     engine.send_signal(signal.SIGKILL)
     assert np.array_equal(spoken(server, max_queue_time=300), wanted())
-
-
-def test_stored_voices_survive_a_restart_of_the_server(tmp_path):
-    recording = (np.arange(8 * 400) % 97 / 100).astype(np.float32), RATE
-    made: list[np.ndarray] = []
-    voice = ""
-    for _ in range(2):
-        with toy_server(tmp_path) as server:
-            if not voice:
-                with Client(server.address, timeout=300) as client:
-                    voice = client.add_prompt(recording, "one two three").id
-            made.append(spoken(server, voice=voice, min_steps=20))
-            assert not server.fault()
-    assert np.array_equal(made[0], made[1]) and not np.array_equal(made[0], wanted(min_steps=20))
