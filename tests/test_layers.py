@@ -233,6 +233,16 @@ def test_every_folder_has_a_row_and_every_row_exists():
         ("voxcpm_client.cli.x", "def f():\n    from voxcpm_server import app", ""),
         ("voxcpm_client.__main__", "from voxcpm_client.cli import say", ""),
         ("voxcpm_grpc.engine.load", "from voxcpm_grpc.models.loading import load_model", ""),
+        (
+            "voxcpm_grpc.engine.x",
+            "def f():\n    from voxcpm_grpc.models.voxcpm.model import VoxCPM",
+            "must not import voxcpm_grpc.models.voxcpm",
+        ),
+        (
+            "voxcpm_grpc.checkpoint",
+            "from voxcpm_grpc.models.base import Plan",
+            "must not import voxcpm_grpc.models.base",
+        ),
         ("voxcpm_grpc.worker.x", "from voxcpm_grpc.engine.load import load_engine", ""),
     ],
 )

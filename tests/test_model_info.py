@@ -111,6 +111,7 @@ NEEDS = {
     "style": (ask(style="calm"), "style"),
     "language": (ask(language="de"), "language"),
     "lora": (ask(conditioning=Conditioning(adapter=ADAPTER)), "lora"),
+    "text_streaming": (ask(open=True), "text"),
 }
 
 

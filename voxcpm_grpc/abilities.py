@@ -68,10 +68,20 @@ class Abilities:
     language: str = ""  # to be told the language of the text
     latents: str = ""  # to take and give speech as latents
     lora: str = ""
+    text_streaming: str = ""  # to begin before the text is complete
 
 
 AbilityName = Literal[
-    "prompt", "reference", "hifi", "no_voice", "style", "style_with_prompt", "language", "latents", "lora"
+    "prompt",
+    "reference",
+    "hifi",
+    "no_voice",
+    "style",
+    "style_with_prompt",
+    "language",
+    "latents",
+    "lora",
+    "text_streaming",
 ]
 
 

@@ -12,6 +12,8 @@ import numpy as np
 from voxcpm_grpc.abilities import Abilities, AbilityName, Ends, LatentShape, Option
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 
+Arrays = Mapping[str, np.ndarray]
+"""The content of a part of a voice: names, shapes and dtypes are the model's."""
 RISE_CHUNKS = 6
 """The limit of a request rises when a front has sent so many chunks, at the latest: about a second of speech."""
 MAX_SEED = 2**63 - 1
@@ -74,7 +76,7 @@ class VoicePart:
     others describe the whole of it.
     """
 
-    content: Mapping[str, np.ndarray]
+    content: Arrays
     tracks: tuple[str, ...]
     text: str = ""  # the transcript; of a prompt
 
@@ -154,7 +156,7 @@ class Request:
     speech. `keep_speech` requests the generated speech at the end, with which the next segment can continue.
     `continues` means that audio of an earlier segment was sent, and a full queue accepts the request; `lead_seconds` of
     that audio are still to be played. A batch request gets a slot after all interactive ones, and gives it up to them.
-    `log_id` is the request id of the RPC, for the log of the engine.
+    `log_id` is the request id of the RPC, for the log of the engine. More text follows an `open` request.
     """
 
     id: str
@@ -170,6 +172,7 @@ class Request:
     lead_seconds: float = 0.0
     log_id: str = ""
     priority: Priority = Priority.INTERACTIVE
+    open: bool = False
 
     @property
     def is_batch(self) -> bool:
@@ -210,6 +213,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     engine_seconds: float  # in a slot
     speech: VoicePart | None = None  # without its text, if the request keeps it
     ran_on: bool = False  # it has `steps_per_token` for its text or more, as speech that goes wrong often has
+    unread: str = ""  # the end of the text, which the model has not read
 
 
 class CodecChunk(msgspec.Struct, frozen=True, tag=True):
@@ -233,7 +237,7 @@ class ModelInfo:
     input_sample_rate: int
     output_sample_rate: int
     samples_per_step: int  # output samples of one step
-    samples_per_patch: int  # input samples of one step
+    input_samples_per_step: int  # of a recording
     max_model_len: int  # positions of a sequence
     max_slots: int
     max_queue: int | None = None  # requests that may wait for a slot; None: the engine alone knows
@@ -318,6 +322,7 @@ class ModelInfo:
             (bool(request.style), "style", "style"),
             (bool(request.language), "language", "language"),
             (voice.adapter is not None, "lora", "lora"),
+            (request.open, "text_streaming", "text"),
         )
         for needed, ability, name in needs:
             if needed:

@@ -35,7 +35,7 @@ INFO = ModelInfo(
     input_sample_rate=16000,
     output_sample_rate=48000,
     samples_per_step=7680,
-    samples_per_patch=2560,
+    input_samples_per_step=2560,
     max_model_len=8192,
     max_slots=1024,
     options=(Option(name="inference_timesteps", default=10, low=1, high=100, rule="it must be from 1 to 100"),),
@@ -91,6 +91,9 @@ class PacedEngine:
     def allow(self, id: str, limit: int) -> None:
         if stream := self._streams.get(id):
             stream.limit = max(stream.limit, limit)
+
+    def append(self, id: str, text: str, *, last: bool) -> None:
+        raise NotImplementedError("fronts send whole texts")
 
     def paused(self, id: str) -> bool:
         return id in self._streams and self._streams[id].paused

@@ -54,7 +54,7 @@ def test_on_a_cpu_a_chunk_of_a_codec_job_takes_no_longer_than_a_step():
         waveform = np.zeros(seconds * eng.info.input_sample_rate, np.float32)
         shape = eng.info.latents
         assert shape is not None
-        latents = np.zeros((waveform.size // eng.info.samples_per_patch, shape.frames, shape.dim))
+        latents = np.zeros((waveform.size // eng.info.input_samples_per_step, shape.frames, shape.dim))
         with torch.inference_mode():
             for chunks in (codec.encode(waveform, Role.REFERENCE), codec.decode({"latents": latents})):
                 assert cpu_of(lambda chunks=chunks: next(chunks)) < step

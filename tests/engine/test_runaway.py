@@ -14,7 +14,7 @@ from voxcpm_grpc.request import FinishReason, Request, Sampling
 def sequence(**sampling: int) -> Sequence:
     request = Request(id="a", text="a", sampling=Sampling(**sampling))
     plan = Plan(positions=0, cacheable=0, max_steps=100, own=None, numbers=np.zeros(0, np.int64))
-    return Sequence(request=request, plan=plan, keys=[], limit=0, max_steps=100, queued_at=0.0)
+    return Sequence(request=request, plan=plan, limit=0, queued_at=0.0)
 
 
 def test_silence_counts_only_after_speech_and_speech_begins_anew():

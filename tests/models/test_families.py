@@ -47,7 +47,7 @@ def test_the_architecture_is_read_in_any_case(tmp_path, content):
 
 def test_a_config_without_an_architecture_is_that_of_the_oldest_checkpoints_if_it_looks_like_one(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"lm_config": {}}))
-    with pytest.raises(StartupError, match="lm_config.* missing"):
+    with pytest.raises(StartupError, match=r"lm_config.* missing"):
         load_model(tmp_path, OPTIONS)
 
 

@@ -180,11 +180,11 @@ def _positions(request: Request) -> int:
 
 
 def _encoded(waveform: np.ndarray, pad_left: bool) -> np.ndarray:
-    missing = -len(waveform) % INFO.samples_per_patch
+    missing = -len(waveform) % INFO.input_samples_per_step
     padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
     shape = INFO.latents
     assert shape is not None
-    frames = padded.reshape(-1, shape.frames, INFO.samples_per_patch // shape.frames)
+    frames = padded.reshape(-1, shape.frames, INFO.input_samples_per_step // shape.frames)
     return np.repeat(frames.mean(axis=2, keepdims=True), shape.dim, axis=2).astype(np.float32)
 
 

@@ -61,4 +61,4 @@ async def test_a_recording_inside_a_request_can_be_cleaned(served):
         voice = pb.Conditioning(inline_reference=pb.InlineReference(audio=audio))
         await served.generate(pb.GenerateConfig(conditioning=voice), "Hello.")
         found = served.pool.requests[-1].conditioning.reference.steps
-        assert found == pytest.approx(patches * 640 / served.pool.info.samples_per_patch, rel=0.2)
+        assert found == pytest.approx(patches * 640 / served.pool.info.input_samples_per_step, rel=0.2)

@@ -119,7 +119,7 @@ async def test_the_timbre_of_interrupted_first_speech_stays(serve_front, fake, c
         )
         assert served.pool.encoded == 1
         for voice in voices(served)[-2:]:
-            assert len(reference_of(voice)) > 50_000 / 3 / served.pool.info.samples_per_patch
+            assert len(reference_of(voice)) > 50_000 / 3 / served.pool.info.input_samples_per_step
         assert voices(served)[-2].prompt is None
 
 

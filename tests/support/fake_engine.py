@@ -53,7 +53,7 @@ INFO = ModelInfo(
     input_sample_rate=16000,
     output_sample_rate=48000,
     samples_per_step=960,
-    samples_per_patch=320,
+    input_samples_per_step=320,
     max_model_len=1024,
     max_slots=64,
     options=sampling_options((4, 10)),
@@ -161,6 +161,9 @@ class FakeEngine:
         if stream := self.streams.get(id):
             stream.limit = max(stream.limit, limit)
 
+    def append(self, id: str, text: str, *, last: bool) -> None:
+        raise NotImplementedError("its streams do not read their texts")
+
     def paused(self, id: str) -> bool:
         return id in self.streams and self.streams[id].paused
 
@@ -171,7 +174,7 @@ class FakeEngine:
         self._end(id)
 
     def encode(self, id: str, waveform: np.ndarray, role: Role) -> None:
-        per_patch = self.info.samples_per_patch
+        per_patch = self.info.input_samples_per_step
         missing = -len(waveform) % per_patch
         padded = np.pad(waveform, (missing, 0) if role is Role.PROMPT else (0, missing))
         means = padded.reshape(-1, 4, per_patch // 4).mean(axis=2, keepdims=True)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.fake_engine import MakeFake, request
+from support.fake_engine import request
 from support.recorded_stats import RecordStats, recorded_stats
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
@@ -20,6 +20,7 @@ from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
 from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.request import Stats
 from voxcpm_grpc.settings.engine import SupervisionSettings
+from voxcpm_grpc.worker.dispatcher import EngineLike
 
 
 def patient(**settings: float | None) -> SupervisionSettings:
@@ -35,7 +36,7 @@ class Launcher:
     fails. The engines record their statistics in `folder`, if it is given.
     """
 
-    makes: list[MakeFake]
+    makes: Sequence[Callable[[], EngineLike]]
     name: str = "engine"
     restarts: bool = True
     folder: Path | None = None
@@ -122,7 +123,9 @@ async def started(
 
 
 @contextlib.asynccontextmanager
-async def pool_of(*makes: MakeFake, settings: SupervisionSettings | None = None) -> AsyncIterator[RecordedPool]:
+async def pool_of(
+    *makes: Callable[[], EngineLike], settings: SupervisionSettings | None = None
+) -> AsyncIterator[RecordedPool]:
     """A started pool of these engines, each in a process of its own."""
     launchers = [Launcher([make], name=f"engine-{number}") for number, make in enumerate(makes)]
     async with started(*launchers, settings=settings) as pool:

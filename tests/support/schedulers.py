@@ -19,7 +19,7 @@ def sequence(name, length, steps, limit=10**6, continues=False, batch=False):
     priority = Priority.BATCH if batch else Priority.INTERACTIVE
     request = Request(id=name, text="x", continues=continues, priority=priority)
     plan = Plan(positions=length, cacheable=0, max_steps=steps, own=None, numbers=np.zeros(0, np.int64))
-    return Sequence(request=request, plan=plan, keys=[], limit=limit, max_steps=steps, queued_at=0.0)
+    return Sequence(request=request, plan=plan, limit=limit, queued_at=0.0)
 
 
 def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +63,13 @@ class Server:
 
 
 @contextmanager
-def serving(voices: str | Path, *flags: str, model: Path | str = TINY) -> Iterator[Server]:
-    """Serve a model on a free port, with the voice store at a URL, until the end of the block."""
+def serving(
+    voices: str | Path, *flags: str, model: Path | str = TINY, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """Serve a model on a free port, with the voice store at a URL, until the end of the block.
+
+    environment: variables that the processes get beside those of this one
+    """
     command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", "127.0.0.1:0", *LIGHT]
     with tempfile.NamedTemporaryFile("w+", prefix="voxcpm-", suffix=".log") as log:
         process = subprocess.Popen(
@@ -71,6 +77,7 @@ def serving(voices: str | Path, *flags: str, model: Path | str = TINY) -> Iterat
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            env={**os.environ, **(environment or {})},
         )
         try:
             assert process.stdout is not None

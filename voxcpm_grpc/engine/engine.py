@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,7 +10,6 @@ from time import monotonic
 
 import numpy as np
 import torch
-from msgspec.structs import replace as replace_event
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.engine.adapters import Adapters
@@ -20,12 +18,12 @@ from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs
 from voxcpm_grpc.engine.compilation import Compilation
 from voxcpm_grpc.engine.faults import LaunchFaults
-from voxcpm_grpc.engine.host_copy import HostCopy
+from voxcpm_grpc.engine.kept_speech import KeptSpeech
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
 from voxcpm_grpc.engine.runner import InFlight, PrefillError, Runner, compile_all, working_memory
 from voxcpm_grpc.engine.scheduler import Scheduler
-from voxcpm_grpc.engine.sequence import Sequence
+from voxcpm_grpc.engine.sequence import NO_LIMIT, Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import warm_up
 from voxcpm_grpc.errors import Internal, InvalidRequest, VoxCPMError
@@ -41,14 +39,12 @@ from voxcpm_grpc.request import (
     Request,
     Role,
     Stats,
-    VoicePart,
     content_of,
 )
 from voxcpm_grpc.settings.engine import EngineSettings
 
 logger = logging.getLogger(__name__)
 
-NO_LIMIT = 1 << 62
 PREFILL_BUDGETS = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 256)}  # by device type
 # Prompts join rounds of at least so many streams. The audio of fewer streams leaves a GPU no time for the launch.
 JOIN_FROM = {"cuda": 9, "cpu": 1}
@@ -81,11 +77,10 @@ class Engine:
         some_graphs_later: bool = False,
     ) -> None:
         """With `some_graphs_later`, `step` captures those of intermediate sizes after the warm-up, when it has time."""
-        info = replace(model.info, max_queue=settings.max_queue)
+        self.info = info = replace(model.info, max_queue=settings.max_queue)
         slots, max_len = info.max_slots, info.max_model_len
         budget = PrefillBudget(tokens, tokens) if (tokens := settings.prefill_tokens) else PREFILL_BUDGETS[device.type]
         self.model = model
-        self.info = info
         self.prefix_caching = settings.prefix_caching
         self.compilation: Compilation | None = None  # of parts for later starts, which its owner may run
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
@@ -115,8 +110,7 @@ class Engine:
         self._in_flight: InFlight | None = None  # the round whose frames are not read yet
         self._generating: list[Sequence] = []  # the steps of that round, while its second part is not launched
         self.join_from = JOIN_FROM[device.type]
-        # Ended sequences, and the arrays of their speech.
-        self._awaiting_speech: deque[tuple[Sequence, Finished, dict[str, HostCopy]]] = deque()
+        self._kept_speech = KeptSpeech(info.tracks)
         self._jobs = CodecJobs(device)
         self._results: list[Result] = []
         self._faults = LaunchFaults(self.scheduler.blocks)
@@ -153,27 +147,44 @@ class Engine:
         if adapter := request.conditioning.adapter:
             self.adapters.require_places()
         plan = self.model.plan(request)
-        keys = []
-        if self.prefix_caching:
-            content = partial(self.model.page_content, plan)
-            keys = page_keys(content, plan.cacheable, self.scheduler.page_size, content_of(adapter))
-        sequence = Sequence(
-            request=request,
-            plan=plan,
-            keys=keys,
-            limit=limit,
-            max_steps=plan.max_steps,
-            queued_at=monotonic(),
-        )
-        self.scheduler.add(sequence)
+        sequence = Sequence(request=request, plan=plan, limit=limit, queued_at=monotonic())
+        self._queue(sequence)
         self._sequences[request.id] = sequence
         if adapter:
             sequence.lora = self.adapters.want(request.id, adapter)
 
+    def append(self, id: str, text: str, *, last: bool) -> None:
+        """Append to the text of an open request. Unknown ids are ignored, and what does not fit ends the request."""
+        if not (sequence := self._sequences.get(id)):
+            return
+        try:
+            self.info.require("text_streaming", "text")
+            if not sequence.request.open:
+                raise InvalidRequest("the text of this request has ended; send a new request", field="text")
+            sequence.extend(self.model.append(sequence.plan, text, last=last), last=last)
+            if sequence.is_queued:
+                self.scheduler.check(sequence.plan)
+            else:
+                sequence.arrive(monotonic())
+                self._queue(sequence)
+        except VoxCPMError as error:
+            self._fail(sequence, error)
+            return
+        if sequence.slot is not None:
+            self.runner.feed(sequence)
+
+    def _queue(self, sequence: Sequence) -> None:
+        """Queue a sequence, unless its text does not suffice for a prompt so far. Raises TooLong or Exhausted."""
+        if not (plan := sequence.plan).positions:
+            return
+        if self.prefix_caching:
+            content, adapter = partial(self.model.page_content, plan), content_of(sequence.request.conditioning.adapter)
+            sequence.keys = page_keys(content, plan.cacheable, self.scheduler.page_size, adapter)
+        self.scheduler.add(sequence)
+
     def check(self, request: Request) -> None:
         """Raise InvalidRequest or TooLong if the engine could never run a request. Nothing is queued."""
-        plan = self.model.plan(self.info.checked(request))
-        self.scheduler.check(plan.positions, plan.max_steps)
+        self.scheduler.check(self.model.plan(self.info.checked(request)))
 
     def cancel(self, id: str) -> None:
         """End a request or codec job. Later steps do not contain it, and `step` returns no more results of it.
@@ -208,7 +219,7 @@ class Engine:
     def busy(self) -> bool:
         """True if `step` has work to do now. Paused streams do not count."""
         parts = self._in_flight or self._generating or self._graphs_wait
-        waits = self._awaiting_speech or self._jobs or self._results or self.adapters.pending
+        waits = self._kept_speech or self._jobs or self._results or self.adapters.pending
         return bool(parts or waits) or self.scheduler.runnable
 
     def collect(self) -> None:
@@ -242,11 +253,7 @@ class Engine:
             self._results += self._jobs.advance(wait=idle)
         if self._graphs_wait and (idle or monotonic() - self._captured_at >= CAPTURE_SECONDS):
             self._capture_next()
-        while self._awaiting_speech and (idle or all(copy.ready() for copy in self._awaiting_speech[0][2].values())):
-            sequence, event, copies = self._awaiting_speech.popleft()
-            content = {name: copy.wait() for name, copy in copies.items()}
-            speech = VoicePart(content=content, tracks=self.info.tracks)
-            self._results.append((sequence.id, replace_event(event, speech=speech)))
+        self._results += self._kept_speech.collect(wait=idle)
         results, self._results = self._results, []
         return results
 
@@ -368,9 +375,10 @@ class Engine:
             steps=sequence.sent,
             engine_seconds=monotonic() - sequence.admitted_at,
             ran_on=sequence.sent >= sequence.plan.ran_on_steps,
+            unread=self.model.unread(sequence.plan, sequence.sent),
         )
         if sequence.request.keep_speech:
-            self._awaiting_speech.append((sequence, event, self.runner.speech(sequence)))
+            self._kept_speech.add(sequence.id, event, self.runner.speech(sequence))
         else:
             self._results.append((sequence.id, event))
         self._end(sequence)
@@ -385,6 +393,7 @@ class Engine:
         if sequence in self._generating:
             self._generating.remove(sequence)
         del self._sequences[sequence.id]
-        self.scheduler.remove(sequence)
+        if sequence.is_queued:
+            self.scheduler.remove(sequence)
         if sequence.lora:
             self.adapters.done(sequence.id, sequence.lora)

@@ -138,8 +138,7 @@ class Runner:
     def prefill(self, batch: Batch, steps: Listed[Sequence] = ()) -> None:
         """Write adapters, open and restore slots, and prefill the chunks of a batch.
 
-        `steps` have just generated, and go through the language models, too. A repeated call has the
-        same result.
+        `steps` have just generated, and go through the language models, too. A repeated call has the same result.
         """
         written = [*batch.opened, *batch.restored]
         if self._graphs is not None and any(s.slot in self._decoded or s.plan.waits_for_audio for s in written):
@@ -150,6 +149,8 @@ class Runner:
         for sequence in batch.restored:
             assert sequence.slot is not None and sequence.saved
             self.slots.restore(sequence.slot, sequence.saved, sequence.place)
+            if sequence.streams_text:  # some may have come since it had a slot
+                self.feed(sequence)
         packed = None
         if batch.chunks or steps:
             packed = pack(self.model.rows, batch.chunks, self.kv.page_size, steps)
@@ -172,6 +173,12 @@ class Runner:
         assert sequence.slot is not None
         made = self.model.speech(sequence.slot, sequence.plan, sequence.sent, self.slots.state)
         return {name: HostCopy(array) for name, array in made.items()}
+
+    @torch.inference_mode()
+    def feed(self, sequence: Sequence) -> None:
+        """Write the text of a sequence, to which more was appended, to its slot."""
+        assert sequence.slot is not None
+        self.model.feed(sequence.slot, sequence.plan, self.slots.state)
 
     def _padded(self, packed: PackedChunks) -> np.ndarray:
         if self._graphs is not None:
@@ -298,8 +305,9 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
 
     def convert() -> None:
         for name, array in model.codec.encode(np.zeros(2 * info.input_sample_rate, np.float32), Role.REFERENCE):
-            for _ in model.codec.decode({name: array.cpu().numpy()}):
-                pass
+            if name in info.tracks:
+                for _ in model.codec.decode({name: array.cpu().numpy()}):
+                    pass
 
     steps = max(_peak(step, device), _peak(prefill, device))
     audio, codec = _peak(decode, device), _peak(convert, device)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from itertools import chain, islice
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from voxcpm_grpc.engine.adapters import Adapters
 from voxcpm_grpc.engine.batch import Batch, PrefillChunk
@@ -17,6 +18,9 @@ from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.errors import QueueFull, TooLong
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.request import Stats
+
+if TYPE_CHECKING:
+    from voxcpm_grpc.models.base import Plan
 
 logger = logging.getLogger(__name__)
 
@@ -73,12 +77,12 @@ class Scheduler(Queues):
         self.preemptions = 0
         self.swaps = 0
 
-    def check(self, prompt: int, max_steps: int) -> None:
-        """Raise TooLong if a prompt of this many positions has no room for its speech.
+    def check(self, plan: Plan) -> None:
+        """Raise TooLong if a prompt has no room for its speech.
 
         `max_steps` is about three times the usual length of the speech. A third of it must fit.
         """
-        least = prompt + (max_steps + 2) // 3
+        least = plan.positions + (plan.max_steps + 2) // 3
         if least > self.max_len:
             raise TooLong(least, self.max_len)
 
@@ -87,11 +91,11 @@ class Scheduler(Queues):
 
         Batch requests take no room from interactive ones. Steps that do not fit into the KV cache are cut off.
         """
-        self.check(sequence.plan.positions, sequence.max_steps)
+        self.check(sequence.plan)
         if not sequence.request.continues:  # a new stream can be retried later, a stream with audio sent cannot
             self._check_queue(is_batch=sequence.is_batch)
-        sequence.room = self.max_len - sequence.plan.positions
-        sequence.max_steps = min(sequence.max_steps, sequence.room)
+        sequence.set_room(self.max_len - sequence.plan.positions)
+        sequence.is_queued = True
         self.batch += sequence.is_batch
         self.arrived_at = sequence.queued_at
         if not sequence.request.continues and (sequence.is_batch or not self.batch):

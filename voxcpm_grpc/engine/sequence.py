@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,8 @@ from voxcpm_grpc.engine.adapters import NO_PLACE, Lora
 from voxcpm_grpc.request import RISE_CHUNKS, FinishReason, Request
 
 SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step is far louder
+
+NO_LIMIT = 1 << 62
 
 if TYPE_CHECKING:
     from voxcpm_grpc.engine.host_copy import SavedSlot
@@ -22,15 +24,15 @@ class Sequence:
     """A request and its progress.
 
     `launched` steps may still run on the device; `delivered` steps have reached the host. At its limit a sequence is
-    paused. It keeps its slot until another sequence needs it; then it is swapped out.
+    paused. It keeps its slot until another sequence needs it; then it is swapped out. So is one that waits for text.
     """
 
     request: Request
     plan: Plan
-    keys: list[bytes]
     limit: int  # steps that may be launched so far; it never falls
-    max_steps: int  # with audio
     queued_at: float  # monotonic time, as the other times
+    keys: list[bytes] = field(default_factory=list)  # of the pages of its prompt
+    is_queued: bool = False  # the scheduler knows it; otherwise it waits for text
     admitted_at: float = 0.0  # 0.0: it waits for its first slot; later by the time that it was swapped out
     slot: int | None = None
     lora: Lora | None = None  # the adapter of the request
@@ -43,20 +45,45 @@ class Sequence:
     launched: int = 0
     delivered: int = 0
     unspoken: int = 0  # of the delivered steps, those without audio
-    room: int = 1 << 62  # steps that fit into the KV cache
+    room: int = field(init=False)  # steps that fit into the KV cache
+    max_steps: int = field(init=False)  # the limit of steps with audio
     spoke: bool = False  # its audio was not silent all the time
     silent: int = 0  # silent steps since then
     stepped_at: float = 0.0  # when its last step was launched
     ended: bool = False
     is_batch: bool = field(init=False)
+    streams_text: bool = field(init=False)  # its text was not complete at first
     is_slow: bool = False  # its client does not take the audio as it is made
     first_limit: int = field(init=False)
     plays_until: float = field(init=False)  # when a listener who plays audio at once has played all of the stream
 
     def __post_init__(self) -> None:
         self.is_batch = self.request.is_batch
+        self.streams_text = self.request.open
         self.first_limit = self.limit
-        self.plays_until = self.queued_at + self.request.lead_seconds
+        self.arrive(self.queued_at)
+        self.set_room(NO_LIMIT)
+
+    def arrive(self, now: float) -> None:
+        """It waits for its first slot from now on."""
+        self.queued_at = now
+        self.plays_until = now + self.request.lead_seconds
+
+    def extend(self, plan: Plan, *, last: bool) -> None:
+        """Take the plan of a text that has grown. With `last` it is complete."""
+        self.plan = plan
+        self.request = replace(self.request, open=not last)
+        self.set_room(self.room)
+
+    def set_room(self, steps: int) -> None:
+        """Set the number of steps that fit into the KV cache, and the limit of those with audio.
+
+        By the text alone, there is no limit before that is complete.
+        """
+        self.room = steps
+        own = self.request.sampling.max_steps
+        by_text = self.plan.max_steps if not self.request.open else NO_LIMIT if own is None else own
+        self.max_steps = min(by_text, steps)
 
     def on_audio(self, seconds: float, now: float) -> None:
         """A listener gets audio of this length."""
@@ -164,9 +191,10 @@ class Sequence:
     @property
     def can_step(self) -> bool:
         """Another step may be launched as soon as the context is in the cache."""
-        return self.made < min(self.limit, self.max_steps) and self.launched < self.room
+        made, launched = self.launched - self.unspoken, self.launched
+        return made < self.limit and made < self.max_steps and launched < self.room and launched < self.plan.ready_steps
 
     @property
     def paused(self) -> bool:
-        """Another step needs a higher limit."""
-        return self.limit <= self.made < self.max_steps and self.launched < self.room
+        """Another step needs a higher limit, or more text."""
+        return self.made < self.max_steps and self.launched < self.room and not self.can_step

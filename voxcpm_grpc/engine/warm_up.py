@@ -38,7 +38,7 @@ def warm_up(engine: Warmed, rounds: Iterable[Sequence[Request]]) -> float:
     for number, requests in enumerate(rounds):
         voice = requests[0].conditioning
         if not number and (part := voice.reference or voice.prompt):
-            speech = part.first(samples // engine.info.samples_per_patch)
+            speech = part.first(samples // engine.info.input_samples_per_step)
             engine.decode("warm-up decode", speech.content)
         for request in requests:
             brief = replace(request.sampling, min_steps=0, max_steps=STEPS)

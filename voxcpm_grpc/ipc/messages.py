@@ -44,6 +44,14 @@ class Allow(_Message, frozen=True):
     limit: int
 
 
+class Append(_Message, frozen=True):
+    """Append to the text of an open request, of which it is the last part or not. An unknown id is ignored."""
+
+    id: str
+    text: str
+    last: bool
+
+
 class Cancel(_Message, frozen=True):
     """Stop a request or a codec job. An unknown id is ignored, because the work may have ended already."""
 
@@ -220,6 +228,7 @@ Command = (
     Submit
     | Check
     | Allow
+    | Append
     | Cancel
     | Encode
     | Decode

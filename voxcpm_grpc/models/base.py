@@ -102,13 +102,14 @@ class Footprint:
 class Plan:
     """A request as the engine schedules it. All sizes are positions of the KV cache, one of which a step takes."""
 
-    positions: int  # of the prompt
+    positions: int  # of the prompt; 0: the text so far does not suffice for one
     cacheable: int  # leading positions that requests with the same content may share
-    max_steps: int  # the limit of generated steps
+    max_steps: int  # the limit of steps for the text so far
     own: Any  # of the family
     numbers: np.ndarray  # int64 [SpeechModel.numbers]: what the state of the family has of a stream from its start
     least_steps: int = 0  # the model can end the speech with a later step than the one of this number, from 1 on
     ran_on_steps: float = math.inf  # a generation of this many steps ran on
+    ready_steps: float = math.inf  # steps that the text so far allows
     variant: Hashable = None  # of SpeechModel.variants; streams of the same one generate together
     waits_for_audio: bool = False  # `open` uses memory that `decode` uses, too
     reads_slot: bool = False  # the prefill reads what `open` writes
@@ -241,6 +242,13 @@ class SpeechModel(ABC):
         Raises InvalidRequest for blank text or an unfit voice.
         """
 
+    def append(self, plan: Plan, text: str, *, last: bool) -> Plan:
+        """The plan with more text. That of a whole text does not depend on its parts. Raises InvalidRequest.
+
+        Steps within `ready_steps` stay as they are.
+        """
+        raise NotImplementedError("a model that can stream texts implements this")
+
     @abstractmethod
     def rows(self, spans: Sequence[Span]) -> Rows:
         """The rows of these spans for a prefill."""
@@ -286,6 +294,15 @@ class SpeechModel(ABC):
     @abstractmethod
     def write_adapter(self, place: int, adapter: AdapterWeights) -> None:
         """Write an adapter to a place, for all work that is launched later. No stream may use the place's old one."""
+
+    def feed(self, slot: int, plan: Plan, state: SlotState) -> None:
+        """Write the text of a plan that has grown to the slot of its stream."""
+        raise NotImplementedError("a model that can stream texts implements this")
+        raise NotImplementedError("a model that can stream texts implements this")
+
+    def unread(self, plan: Plan, steps: int) -> str:
+        """The end of the text that a stream has not read in so many steps with audio."""
+        return ""
 
     def encode(self, slot: Tensor, entry: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
         """The inputs of rows, [m, ...], from entries of the state of slots. slot and entry int64 [m]."""

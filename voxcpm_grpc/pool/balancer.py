@@ -15,12 +15,12 @@ CHARS_PER_SECOND = 14.0  # of speech, in alphabetic scripts
 WIDE_CHARS_PER_SECOND = 4.5  # in scripts that write syllables or words
 FIRST_WIDE = "\u1100"  # the first Hangul letter; kana and Chinese characters follow it
 PAUSE_SECONDS = 0.5  # of silence around the speech
-PREFILLED_PER_STEP = 64  # patches of a voice that enter the cache in the time of one step
-CODED_PER_STEP = 16  # patches that the codec encodes or decodes in the time of one step
+PREFILLED_PER_STEP = 64  # steps of a voice that enter the cache in the time of one step
+CODED_PER_STEP = 16  # steps of speech that the codec encodes or decodes in the time of one step
 CACHE_BONUS_STEPS = 32.0  # a replica with the voice in its cache is preferred up to this much more work: one sentence
 READING_STEPS = 64.0  # a replica that has read the adapter of a request is preferred up to this much more work
 MAX_VOICES = 4096  # voices whose replicas are remembered
-SAMPLED_PATCHES = 8  # at each end of a reference, to tell it from others
+SAMPLED_ENTRIES = 8  # at each end of a reference, to tell it from others
 
 T = TypeVar("T")
 
@@ -47,9 +47,9 @@ def work_of(request: Request, info: ModelInfo) -> float:
     return steps + prefilled / PREFILLED_PER_STEP
 
 
-def work_of_coding(patches: int) -> float:
-    """The number of steps that take as long as encoding or decoding so many patches."""
-    return max(1.0, patches / CODED_PER_STEP)
+def work_of_coding(steps: int) -> float:
+    """The number of steps that take as long as encoding or decoding so many of speech."""
+    return max(1.0, steps / CODED_PER_STEP)
 
 
 def prefix_of(request: Request) -> int | None:
@@ -63,7 +63,7 @@ def prefix_of(request: Request) -> int | None:
     arrays = {name: np.atleast_1d(array) for name, array in reference.content.items()}
     return hash(
         tuple(
-            (name, array.shape, array[:SAMPLED_PATCHES].tobytes(), array[-SAMPLED_PATCHES:].tobytes())
+            (name, array.shape, array[:SAMPLED_ENTRIES].tobytes(), array[-SAMPLED_ENTRIES:].tobytes())
             for name, array in sorted(arrays.items())
         )
     )

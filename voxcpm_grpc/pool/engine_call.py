@@ -12,7 +12,7 @@ from typing import Generic, TypeVar, cast
 from msgspec.structs import replace
 
 from voxcpm_grpc.errors import VoxCPMError
-from voxcpm_grpc.ipc.messages import Allow, Cancel, Command
+from voxcpm_grpc.ipc.messages import Allow, Append, Cancel, Command
 from voxcpm_grpc.logs import request_id
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.request import RISE_CHUNKS, Admitted, AudioChunk, CodecChunk, Event, Finished
@@ -66,7 +66,9 @@ class EngineCall(Generic[T]):
     _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
     _created: float = field(init=False, default_factory=monotonic)
     _waited: float = field(init=False, default=0.0)  # before the present engine
-    _post: Callable[[Allow | Cancel], None] | None = field(init=False, default=None)
+    appended: str = field(init=False, default="")  # to the text of an open request
+    text_ended: bool = field(init=False, default=False)
+    _post: Callable[[Allow | Append | Cancel], None] | None = field(init=False, default=None)
     _steps_made: int = field(init=False, default=0)
     _known_limit: int = field(init=False, default=0)  # to the engine
     _admitted_at: float = field(init=False, default=0.0)
@@ -120,6 +122,16 @@ class EngineCall(Generic[T]):
             self._known_limit = self.limit
             self._post(Allow(self.id, self.limit))
 
+    def append(self, text: str, *, last: bool = False) -> None:
+        """Append to the text of an open request. After the `last` part, the request ends as any other.
+
+        Another engine that takes the call gets the whole text. Does nothing after the end of the call.
+        """
+        self.appended += text
+        self.text_ended = self.text_ended or last
+        if self._post and not self._ended:
+            self._post(Append(self.id, text, last))
+
     def cancel(self) -> None:
         """Stop the work and the iteration. Does nothing after the end."""
         if self.ended:
@@ -169,7 +181,7 @@ class EngineCall(Generic[T]):
         end = self._paused_at if self.paused else monotonic()
         return end - self._admitted_at - self._paused_seconds
 
-    def start(self, id: str, engine: str, post: Callable[[Allow | Cancel], None]) -> Command:
+    def start(self, id: str, engine: str, post: Callable[[Allow | Append | Cancel], None]) -> Command:
         """Start on an engine, the first or another one, which takes commands through `post`; returns the first."""
         self.id, self.engine, self._post = id, engine, post
         self._steps_made = 0

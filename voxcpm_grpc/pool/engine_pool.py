@@ -146,15 +146,17 @@ class EnginePool:
         ahead of the reader. Reading a chunk lets it make another one, unless there is a `first_limit`: the engine makes
         so many chunks, and only `EngineCall.allow` raises that. A new stream that would wait for a slot for longer than
         `seconds_left`, the time until its caller's deadline, ends with QueueTooLong at once. The request waits for an
-        engine that restarts for up to `max_wait` seconds. Closing the call (see contextlib.aclosing) or dropping it
-        cancels the request.
+        engine that restarts for up to `max_wait` seconds. An open request gets more text by `EngineCall.append`.
+        Closing the call (see contextlib.aclosing) or dropping it cancels the request.
         """
         work = work_of(request, self.info)
         plays_until = monotonic() + request.lead_seconds
 
         def submit(call: EngineCall[Event]) -> Submit:
             lead = max(0.0, plays_until - monotonic())  # the call may have waited for an engine
-            return Submit(replace(request, id=call.id, log_id=call.log_id, lead_seconds=lead), call.limit, work)
+            text, is_open = request.text + call.appended, request.open and not call.text_ended
+            named = replace(request, id=call.id, log_id=call.log_id, lead_seconds=lead, text=text, open=is_open)
+            return Submit(named, call.limit, work)
 
         call: EngineCall[Event] = EngineCall(
             request.id,
@@ -203,7 +205,7 @@ class EnginePool:
 
         Raises InvalidRequest if it is empty.
         """
-        work = work_of_coding(len(waveform) // self.info.samples_per_patch)
+        work = work_of_coding(len(waveform) // self.info.input_samples_per_step)
         call: EngineCall[CodecChunk] = EngineCall(
             "encode", lambda call: Encode(call.id, waveform, role, call.log_id), work=work, whole=True
         )

@@ -16,6 +16,7 @@ from voxcpm_grpc.errors import Internal, Reason, Unavailable
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
     Allow,
+    Append,
     AskStats,
     CallEvent,
     Cancel,
@@ -254,7 +255,7 @@ class Replica:
         self._on_change(self)
         self._lose()
 
-    def _post(self, command: Allow | Cancel) -> None:
+    def _post(self, command: Allow | Append | Cancel) -> None:
         """Send a command about a call, unless the call has ended."""
         if command.id not in self._calls:
             return

@@ -21,6 +21,7 @@ from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
     AdapterList,
     Allow,
+    Append,
     AskStats,
     CallEvent,
     Cancel,
@@ -81,6 +82,7 @@ class EngineLike(Protocol):
     def add(self, request: Request, limit: int) -> None: ...
     def check(self, request: Request) -> None: ...
     def allow(self, id: str, limit: int) -> None: ...
+    def append(self, id: str, text: str, *, last: bool) -> None: ...
     def paused(self, id: str) -> bool: ...
     def cancel(self, id: str) -> None: ...
     def encode(self, id: str, waveform: np.ndarray, role: Role) -> None: ...
@@ -222,6 +224,8 @@ class Dispatcher:
                 reports[front].append(CallEvent(request.id, CodecChunk(np.zeros(0, np.float32), last=True)))
             case Allow(id, limit):
                 engine.allow(id, limit)
+            case Append(id, text, last):
+                engine.append(id, text, last=last)
             case Cancel(id):
                 self._tasks.pop(id, None)
                 engine.cancel(id)

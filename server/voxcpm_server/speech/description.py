@@ -1,4 +1,4 @@
-"""The description in parentheses at the start of a text, with which VoxCPM2 lets a text steer the voice."""
+"""The description in parentheses at the start of a text, which steers the voice with models that take a style."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Session:
 
     voice, voice_name: conditioning of the stream, and its name for the header
     warnings: doubts about the request that arose before
-    encode: encodes audio of the model, float32 [n] at its output rate, to latents [patches, P, D]
+    encode: encodes audio of the model, float32 [n] at its output rate, as a part of a voice
     remaining: seconds until the caller's deadline; None without one
     send: sends a message to the caller
     shorten: limits the wait for the caller to read a message, in seconds, by the name of a setting

@@ -95,7 +95,7 @@ class Speaker:
             voice,
             style=config.turn.style,
             carry=config.continuity is Continuity.CARRY,
-            max_steps=int(max_carry_seconds * info.input_sample_rate / info.samples_per_patch),
+            max_steps=int(max_carry_seconds * info.input_sample_rate / info.input_samples_per_step),
             abilities=info.abilities,
             adapter=config.turn.adapter,
         )

@@ -91,7 +91,7 @@ def _may_be_english(words: list[str]) -> bool:
 
 @cache
 def _identifier() -> Any:
-    """Tells the languages with Latin script that VoxCPM2 claims to speak."""
+    """Tells the languages with Latin script that texts are told apart by."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     identifier: Any = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

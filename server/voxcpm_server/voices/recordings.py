@@ -38,7 +38,7 @@ def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> Voice
     shape = info.latents
     assert shape is not None  # the reader refuses latents otherwise
     patch = shape.frames * shape.dim
-    seconds = len(raw.data) // (FLOAT_BYTES * patch) * info.samples_per_patch / info.input_sample_rate
+    seconds = len(raw.data) // (FLOAT_BYTES * patch) * info.input_samples_per_step / info.input_sample_rate
     error: VoxCPMError | None = None
     if raw.fingerprint and raw.fingerprint != info.fingerprint:
         error = FailedPrecondition(

@@ -37,7 +37,7 @@ class VoiceName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voice:
-    """A voice without its latents.
+    """A voice without its content.
 
     fingerprint: the model that encoded it
     display_name: the name that is shown: the one given last, or the one that the voice was found by; empty for none

@@ -20,6 +20,8 @@ NO_STYLE_WITH_PROMPT = (
 )
 NO_LANGUAGE = "{model} takes no language: it follows that of the text; send the text without a language"
 
+NO_TEXT_STREAMING = "{model} reads the whole text before it speaks; send a text as a whole"
+
 
 def sampling_options(timesteps: tuple[int, ...]) -> tuple[Option, ...]:
     """The options of a server that runs these counts of timesteps. The defaults are the official ones."""
@@ -47,4 +49,5 @@ def abilities(*, references: bool, styles: bool) -> Abilities:
         style="" if styles else NO_STYLE,
         style_with_prompt=NO_STYLE_WITH_PROMPT,
         language=NO_LANGUAGE,
+        text_streaming=NO_TEXT_STREAMING,
     )

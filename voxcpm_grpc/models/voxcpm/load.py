@@ -90,7 +90,7 @@ def _info(
         input_sample_rate=config.vae.sample_rate,
         output_sample_rate=config.vae.output_rate,
         samples_per_step=config.patch_size * config.vae.decode_hop,
-        samples_per_patch=config.patch_size * config.vae.encode_hop,
+        input_samples_per_step=config.patch_size * config.vae.encode_hop,
         max_model_len=positions,
         max_slots=options.max_slots,
         options=sampling_options(options.timesteps),

@@ -16,7 +16,7 @@ from voxcpm_server.voices.store.stored_voice import StoredVoice
 
 
 class Content:
-    """Records, and a cache of up to `cache_bytes` of latents. For one event loop. Reads may raise Unavailable."""
+    """Records, and a cache of up to `cache_bytes` of content. For one event loop. Reads may raise Unavailable."""
 
     def __init__(self, objects: Objects, threads: IoThreads, cache_bytes: int) -> None:
         self._objects = objects
@@ -49,7 +49,7 @@ class Content:
         self._voices.put(key, stored)
 
     def forget(self, id: str, key: str = "") -> None:
-        """Remove the latents of a voice, and the record of the generation `key`, from the cache."""
+        """Remove the content of a voice, and the record of the generation `key`, from the cache."""
         self._voices.forget(id)
         self._records.pop(key, None)
 
@@ -87,7 +87,7 @@ class Content:
 
 
 class _VoiceCache:
-    """The most recently used voices, up to `max_bytes` of latents, by key of their generation."""
+    """The most recently used voices, up to `max_bytes` of content, by key of their generation."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -29,7 +29,7 @@ class VoiceReader:
         self._fingerprints = fingerprints
 
     async def find(self, id: str) -> Voice:
-        """The voice without its latents. Raises NotFound and Damaged."""
+        """The voice without its content. Raises NotFound and Damaged."""
         for _ in range(READ_ATTEMPTS):
             one = await self._generations.live(id)
             match (await self._content.records([one])).get(one.key):
@@ -40,12 +40,12 @@ class VoiceReader:
         raise damaged(id, "its record is missing")
 
     async def load(self, id: str) -> StoredVoice:
-        """The voice with its latents. Raises NotFound, Damaged, and FailedPrecondition for a voice of another model."""
+        """The voice with its content. Raises NotFound, Damaged, and FailedPrecondition for a voice of another model."""
         _, stored = await self.generation(id, own_models=True)
         return stored
 
     async def generation(self, id: str, *, own_models: bool = False) -> tuple[Generation, StoredVoice]:
-        """The live generation of a voice, and the voice with its latents. Raises as `load` with `own_models`."""
+        """The live generation of a voice, and the voice with its content. Raises as `load` with `own_models`."""
         for _ in range(READ_ATTEMPTS):
             one = await self._generations.live(id)
             stored = await self._content.voice(one)

@@ -158,7 +158,7 @@ class VoiceStore:
             return await self._reader.find(id)
 
     async def load(self, id: str) -> StoredVoice:
-        """The voice with its latents, read-only; counts as a use.
+        """The voice with its content, read-only; counts as a use.
 
         Raises NotFound, Damaged, and FailedPrecondition for a voice of another model.
         """

@@ -111,13 +111,13 @@ class VoiceWriter:
             await self._names.remove(one.stored.voice, one.generation)
 
     async def _write(self, writes: Sequence[Write]) -> None:
-        """Write all latents, then the records, which make the voices exist."""
+        """Write all content, then the records, which make the voices exist."""
         records, objects = [], []
         for one in writes:
             voice = one.stored.voice
-            record, latents = await self._threads.run(encode, one.stored)
+            record, content = await self._threads.run(encode, one.stored)
             records.append((Name(voice.id, one.generation, round(voice.ttl * SECOND), ObjectKind.RECORD), record))
-            objects.append((Name(voice.id, one.generation, len(latents), ObjectKind.LATENTS), latents))
+            objects.append((Name(voice.id, one.generation, len(content), ObjectKind.LATENTS), content))
             if one.owner is not None:
                 objects.append((Name(voice.id, one.generation, one.owner, ObjectKind.OWNER), OWNER_MARK))
         await asyncio.gather(*(self._threads.run(self._objects.write, str(name), data) for name, data in objects))
