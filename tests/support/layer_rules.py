@@ -117,6 +117,16 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_server.text.english": (),
     "voxcpm_server.text.markup": (),
     "voxcpm_server.text": ("voxcpm_server.text.chinese", "voxcpm_server.text.english", "ipc", "logs", "errors"),
+    "voxcpm_server.aligners.aligner": (),
+    "voxcpm_server.aligners.english": ("voxcpm_server.aligners.aligner",),
+    "voxcpm_server.aligners": (
+        "voxcpm_server.aligners.aligner",
+        "voxcpm_server.aligners.english",
+        "ipc",
+        "audio",
+        "logs",
+        "errors",
+    ),
     "voxcpm_server.wire": (
         "voxcpm_server.text",
         "v1",
@@ -142,6 +152,8 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "errors",
     ),
     "voxcpm_server.speech": (
+        "voxcpm_server.aligners",
+        "voxcpm_server.aligners.aligner",
         "voxcpm_server.text",
         "voxcpm_server.text.markup",
         "voxcpm_server.voices",
@@ -163,6 +175,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_server.lora_sources": ("voxcpm_server.lora_cache", "hub", "hub_errors", "lora_files", "errors"),
     "voxcpm_server.rpc": (
         "home",
+        "voxcpm_server.aligners",
         "voxcpm_server.auth",
         "voxcpm_server.lora_sources",
         "voxcpm_server.speech",
@@ -243,6 +256,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "voxcpm_server.http",
         "voxcpm_server.summary",
         "voxcpm_server.start",
+        "voxcpm_server.aligners",
         "voxcpm_server.auth",
         "voxcpm_server.pools",
         "voxcpm_server.rpc",

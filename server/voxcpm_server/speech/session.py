@@ -23,6 +23,7 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, ModelInfo, Priority, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.aligners.pool import AlignerPool
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.chunk_writer import ChunkWriter, Reply
 from voxcpm_server.speech.idle_timeout import IdleTimeout
@@ -38,6 +39,7 @@ from voxcpm_server.speech.queues import (
     Silence,
     Silent,
     Stop,
+    WordsKnown,
     Work,
 )
 from voxcpm_server.speech.reader import Reader
@@ -46,6 +48,7 @@ from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.speech.timing import SegmentTiming
 from voxcpm_server.speech.turns import Turns
 from voxcpm_server.speech.window import Window
+from voxcpm_server.speech.word_times import word_times
 from voxcpm_server.wire import replies
 from voxcpm_server.wire.inputs import Continuity, GenerateConfig, GenerateInput, Interrupt
 from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
@@ -69,6 +72,7 @@ class Session:
     on_segment: receives the times of each segment when it ends
     quota: the text that the caller may have spoken; None for any
     preparation: lexicons and normalisation of the text
+    aligners: find the times of words; None estimates them
     reply: a reply stream that goes on afterwards, instead of one that begins with a header and ends with a summary
     open_sessions: has this one while it runs
 
@@ -92,6 +96,7 @@ class Session:
         on_segment: Callable[[SegmentTiming], None] | None = None,
         quota: CharacterQuota | None = None,
         preparation: TextPreparation | None = None,
+        aligners: AlignerPool | None = None,
         reply: Reply | None = None,
         open_sessions: set[Session] | None = None,
     ) -> None:
@@ -109,8 +114,12 @@ class Session:
         self._work: PeekableQueue[Work] = PeekableQueue()
         self._output = _output_queue(info, config)
         self._chunks = (
-            _chunk_writer(info, config, request_id, voice_name, send, self.summary) if reply is None else reply.chunks
+            _chunk_writer(info, config, request_id, voice_name, send, self.summary, aligners)
+            if reply is None
+            else reply.chunks
         )
+        if self._chunks.words is not None:
+            self._chunks.words.on_words = self._output.wake
         self._speaker = Speaker(
             config,
             voice,
@@ -212,6 +221,8 @@ class Session:
                 await asyncio.wait([writing], timeout=SETTLE_SECONDS)
         finally:
             writing.cancel()
+            if self._ends_reply:
+                self._chunks.close()
         await asyncio.gather(writing, *others, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None], *, last: bool = False) -> asyncio.Task[None]:
@@ -307,6 +318,8 @@ class Session:
                     await chunks.flush(tag)
                 case Interrupted() as interrupted:
                     await chunks.interrupted(interrupted)
+                case WordsKnown():
+                    await chunks.send_words()
                 case End(reason):
                     summary = self.summary
                     summary.reason = reason or summary.reason
@@ -338,6 +351,7 @@ def _chunk_writer(
     voice: str,
     send: Callable[[pb.AudioChunk], Awaitable[None]],
     summary: Summary,
+    aligners: AlignerPool | None,
 ) -> ChunkWriter:
     """The writer of a reply that begins with a header. It refers to no session, which would then refer to itself."""
 
@@ -345,4 +359,5 @@ def _chunk_writer(
         queue, seed = summary.queue or 0.0, config.turn.sampling.seed
         return replies.header(info, config.output, request_id, delay=delay, seed=seed, voice=voice, queue=queue)
 
-    return ChunkWriter(send, header, info.output_sample_rate, config.output, summary)
+    words = word_times(aligners, config, info.output_sample_rate)
+    return ChunkWriter(send, header, info.output_sample_rate, config.output, summary, words)

@@ -1,0 +1,140 @@
+"""The pronunciations of English words as people write them: with marks, digits, symbols and letters."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from itertools import islice, product
+
+from voxcpm_server.aligners.english.letters import VOWELS, sounds
+from voxcpm_server.aligners.english.numbers import cardinal, ordinal, readings
+
+MOST = 6  # pronunciations of a word
+INITIALISM = 5  # letters of an unknown word in capitals that is spelled out, at most
+ABBREVIATIONS = {
+    "mr.": "mister",
+    "mrs.": "missus",
+    "ms.": "miz",
+    "dr.": "doctor",
+    "st.": "saint",
+    "vs.": "versus",
+    "etc.": "et cetera",
+    "no.": "number",
+    "prof.": "professor",
+    "jr.": "junior",
+}
+SYMBOLS = {
+    "&": "and",
+    "%": "percent",
+    "@": "at",
+    "#": "number",
+    "+": "plus",
+    "=": "equals",
+    "§": "section",
+    "$": "dollars",
+    "€": "euros",
+    "£": "pounds",
+    "¥": "yen",
+    "°": "degrees",
+}
+CURRENCIES = "$€£¥"  # stand before the number, and are read after it
+ENDINGS = {"ing": "IH NG", "ed": "D", "ly": "L IY", "es": "IH Z", "er": "ER", "s": "Z", "ness": "N AH S"}
+_PART = re.compile(r"[$€£¥]?\d+(?:,\d{3})+(?!\d)|[$€£¥]?\d+|[a-z]+(?:'[a-z]+)*|[&%@#+=$€£¥°§]|\.(?=\d)", re.IGNORECASE)
+_PHONEME = re.compile(r"\{[A-Z]{1,2}[012]?\}?|[A-Z]{1,2}(?:[012]\}?|\})")  # of a word that is written in phonemes
+_APOSTROPHES = str.maketrans("‘’`", "'''")
+
+
+class Pronunciations:
+    """Finds the phones of written words.
+
+    dictionary: the phones of words in lower case, with spaces; a word with several has `word(2)` and so on, and the
+        name of a letter is `letter.`
+    phones: all phones
+    """
+
+    def __init__(self, dictionary: Mapping[str, str], phones: frozenset[str]) -> None:
+        self._dictionary = dictionary
+        self._phones = phones
+
+    def knows(self, word: str) -> bool:
+        """True if the dictionary has a word, apart from the marks around it."""
+        return (found := _PART.search(_plain(word))) is not None and found[0].lower() in self._dictionary
+
+    def of(self, word: str) -> tuple[str, ...]:
+        """The pronunciations of a written word, each as its phones with spaces; none if nothing of it is pronounced."""
+        plain = _plain(word)
+        if _PHONEME.fullmatch(plain) and (phoneme := plain.strip("{}").rstrip("012")) in self._phones:
+            return (phoneme,)
+        if (short := plain.lower().strip("([\"'")) in ABBREVIATIONS:
+            return tuple(self._spoken(ABBREVIATIONS[short].split()))
+        parts = [one[0] for one in _PART.finditer(plain)]
+        choices = [list(self._part(part, parts[at + 1 : at + 2])) for at, part in enumerate(parts)]
+        joined = islice(product(*(one for one in choices if one)), MOST)
+        return tuple(dict.fromkeys(" ".join(one) for one in joined if one))
+
+    def _part(self, part: str, following: list[str]) -> Iterator[str]:
+        """The pronunciations of a part of a word: letters, digits or a symbol."""
+        digits = part.strip(CURRENCIES).replace(",", "")
+        if digits.isdecimal():
+            unit = [SYMBOLS[part[0]]] if part[0] in CURRENCIES else []
+            if following and following[0].lower() in ("st", "nd", "rd", "th"):
+                yield from self._spoken(ordinal(cardinal(int(digits))))
+                return
+            for words in readings(digits):
+                yield from self._spoken([*words, *unit])
+        elif part == ".":
+            yield from self._spoken(["point"])
+        elif part in SYMBOLS:
+            yield from self._spoken([SYMBOLS[part]])
+        elif part.lower() not in ("st", "nd", "rd", "th"):  # those belong to the number before them
+            yield from self._word(part)
+
+    def _spoken(self, words: list[str]) -> Iterator[str]:
+        yield " ".join(next(self._word(word)) for word in words)
+
+    def _word(self, word: str) -> Iterator[str]:
+        """The pronunciations of a word of letters."""
+        lower = word.lower()
+        if found := list(self._entries(lower)):
+            yield from found
+            if word.isupper() and 1 < len(word) <= INITIALISM:
+                yield self._spelled(lower)
+            return
+        if (word.isupper() and len(word) <= INITIALISM) or not any(one in VOWELS for one in lower):
+            yield self._spelled(lower)
+        if composed := self._composed(lower):
+            yield composed
+        else:
+            yield " ".join(sounds(lower.replace("'", "")))
+
+    def _entries(self, word: str) -> Iterator[str]:
+        number = 1
+        name = word
+        while name in self._dictionary:
+            yield self._dictionary[name]
+            number += 1
+            name = f"{word}({number})"
+
+    def _spelled(self, word: str) -> str:
+        return " ".join(self._dictionary[f"{letter}."] for letter in word if letter.isalpha())
+
+    def _composed(self, word: str) -> str:
+        """The phones of a word that is made of known ones; empty if it is not."""
+        stem, _, ending = word.partition("'")
+        if ending and (known := self._dictionary.get(stem) or " ".join(sounds(stem))):
+            return f"{known} {ENDINGS['s']}" if ending == "s" else f"{known} {' '.join(sounds(ending))}"
+        for at in sorted(range(3, len(word) - 2), key=lambda at: abs(2 * at - len(word))):
+            if word[:at] in self._dictionary and word[at:] in self._dictionary:
+                return f"{self._dictionary[word[:at]]} {self._dictionary[word[at:]]}"
+        for ending, phones in ENDINGS.items():
+            for stem in (word.removesuffix(ending), f"{word.removesuffix(ending)}e"):
+                if word.endswith(ending) and stem in self._dictionary:
+                    return f"{self._dictionary[stem]} {phones}"
+        return ""
+
+
+def _plain(word: str) -> str:
+    """The word without accents, and with plain apostrophes."""
+    bare = unicodedata.normalize("NFKD", word.translate(_APOSTROPHES))
+    return "".join(char for char in bare if not unicodedata.combining(char))
