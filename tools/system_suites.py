@@ -316,6 +316,16 @@ SUITES = (
         judges=(*ENGINE, "voxcpm_grpc/demo/", "voxcpm_grpc/audio/", "server/voxcpm_server/speech/"),
     ),
     Suite(
+        "words",
+        "the times of words: their errors on speech whose times are known, and the first audio beside them",
+        6,
+        environment=Environment(name="words", debian=("flite",)),
+        judges=(
+            *("server/voxcpm_server/aligners/", "server/voxcpm_server/speech/", "benchmarks/word_times/"),
+            *("benchmarks/front/paced_engine.py", "voxcpm_grpc/settings/words.py"),
+        ),
+    ),
+    Suite(
         "voice",
         "the recipe of the bundled voice: its text, its teacher and its training",
         10,

@@ -396,6 +396,17 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
         "errors",
     ),
+    "benchmarks.word_times": (
+        "benchmarks.front",
+        "benchmarks.measuring",
+        "benchmarks.pages",
+        "voxcpm_client",
+        "voxcpm_server.app",
+        "pool",
+        "request",
+        "settings",
+        "errors",
+    ),
     "benchmarks.gateway": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
     "benchmarks.restart": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
     "benchmarks.event_loop": ("benchmarks.measuring", "voxcpm_server.app", "v1", "audio", "settings"),
@@ -467,7 +478,7 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
 # Not part of every installation, so imported in the function that needs them.
 LAZY = {
     *("av", "cryptography", "huggingface_hub", "icu4py", "inflect", "jwt", "opentelemetry", "prometheus_client", "ray"),
-    "sounddevice",
+    *("pocketsphinx", "sounddevice"),
 }
 LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub")
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command

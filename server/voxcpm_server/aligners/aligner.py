@@ -33,7 +33,7 @@ class Alignment(Protocol):
     """
 
     def push(self, samples: np.ndarray) -> Sequence[Timed]:
-        """Take more of the speech, float32 [n] at the rate of the aligner; returns the words that are certain now."""
+        """Take more of the speech, float32 [n > 0] at the aligner's rate; returns the words that are certain now."""
         ...
 
     def finish(self, *, complete: bool) -> Sequence[Timed]:

@@ -15,7 +15,7 @@ from voxcpm_grpc.audio.resample import StreamResampler
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.process import set_up
 from voxcpm_grpc.logs import LogOptions
-from voxcpm_server.aligners.aligner import Aligner, Alignment
+from voxcpm_server.aligners.aligner import Aligner, Alignment, Timed
 from voxcpm_server.aligners.known import load
 from voxcpm_server.aligners.messages import Begin, Drop, Finish, Found, Message, Outcome, Push
 
@@ -43,6 +43,10 @@ class _Open:
     alignment: Alignment
     resampler: StreamResampler
 
+    def push(self, samples: np.ndarray) -> Sequence[Timed]:
+        """Pass speech on, if the resampler has any."""
+        return self.alignment.push(samples) if len(samples) else ()
+
 
 class Alignments:
     """The alignments in progress. A fault of an aligner ends the alignment in question."""
@@ -68,10 +72,10 @@ class Alignments:
         one = self._open[message.id]
         match message:
             case Push(_, samples):
-                return Found(one.alignment.push(one.resampler.push(np.frombuffer(samples, np.float32))))
+                return Found(one.push(one.resampler.push(np.frombuffer(samples, np.float32))))
             case Finish(_, complete):
                 del self._open[message.id]
-                rest = one.alignment.push(one.resampler.flush())
+                rest = one.push(one.resampler.flush())
                 return Found([*rest, *one.alignment.finish(complete=complete)], Outcome.ENDED)
             case Drop():
                 del self._open[message.id]

@@ -18,7 +18,6 @@ LAG = 20  # frames after the end of a word from which on it does not move
 QUIET_DB = 40.0  # below the loudest frame is silence
 SILENCE_DB = -70.0  # of full scale is silence at any rate
 PAUSE = 6  # frames of silence at the ends of a word that do not belong to it; fewer may be those of a plosive
-KNOWN = 0.5  # least share of the words that the dictionary has, of text whose language nobody names
 MAX_ENTRIES = 3000  # of the dictionary of a decoder, of which each takes 5 MB
 SPARE = 8  # decoders that are kept for later speech
 NAME = "word"  # beginning of the names of words in a decoder
@@ -49,8 +48,7 @@ class EnglishAligner:
     def begin(self, words: Sequence[str], language: str) -> _EnglishAlignment | None:
         pronounced = [(number, self._pronunciations.of(word)) for number, word in enumerate(words)]
         numbers = [number for number, phones in pronounced if phones]
-        known = sum(self._pronunciations.knows(words[number]) for number in numbers)
-        if not numbers or (not language and known < KNOWN * len(numbers)):
+        if not numbers or not (language or self._pronunciations.may_be_english([words[at] for at in numbers])):
             return None
         decoder = self._spare.pop() if self._spare else _Decoder(self._models)
         decoder.begin([phones for _, phones in pronounced if phones])

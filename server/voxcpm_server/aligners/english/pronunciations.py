@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 
 from voxcpm_server.aligners.english.letters import VOWELS, sounds
 from voxcpm_server.aligners.english.numbers import cardinal, ordinal, readings
 
+SHORT = 4  # words of a text that need not have a frequent one
 MOST = 6  # pronunciations of a word
 INITIALISM = 5  # letters of an unknown word in capitals that is spelled out, at most
 ABBREVIATIONS = {
@@ -39,6 +40,13 @@ SYMBOLS = {
     "°": "degrees",
 }
 CURRENCIES = "$€£¥"  # stand before the number, and are read after it
+FREQUENT = (
+    "about after and are at because been before but by could did does each for from had have his how if into "
+    "its just many most much my not now off only or other our out she should some than that the their them "
+    "then there these they this those to too up us very were what when where which who why will with would "
+    "yes you your"
+)
+"""Words that most English texts have, and texts in other languages with Latin letters have not."""
 ENDINGS = {"ing": "IH NG", "ed": "D", "ly": "L IY", "es": "IH Z", "er": "ER", "s": "Z", "ness": "N AH S"}
 _PART = re.compile(r"[$€£¥]?\d+(?:,\d{3})+(?!\d)|[$€£¥]?\d+|[a-z]+(?:'[a-z]+)*|[&%@#+=$€£¥°§]|\.(?=\d)", re.IGNORECASE)
 _PHONEME = re.compile(r"\{[A-Z]{1,2}[012]?\}?|[A-Z]{1,2}(?:[012]\}?|\})")  # of a word that is written in phonemes
@@ -56,10 +64,13 @@ class Pronunciations:
     def __init__(self, dictionary: Mapping[str, str], phones: frozenset[str]) -> None:
         self._dictionary = dictionary
         self._phones = phones
+        self._frequent = frozenset(FREQUENT.split())
 
-    def knows(self, word: str) -> bool:
-        """True if the dictionary has a word, apart from the marks around it."""
-        return (found := _PART.search(_plain(word))) is not None and found[0].lower() in self._dictionary
+    def may_be_english(self, words: Sequence[str]) -> bool:
+        """True for a text whose words are mostly in the dictionary and, unless it is short, the frequent ones too."""
+        bare = [_bare(word) for word in words]
+        known = sum(word in self._dictionary or word.isdecimal() for word in bare)
+        return 2 * known >= len(bare) and (len(bare) < SHORT or not self._frequent.isdisjoint(bare))
 
     def of(self, word: str) -> tuple[str, ...]:
         """The pronunciations of a written word, each as its phones with spaces; none if nothing of it is pronounced."""
@@ -121,9 +132,9 @@ class Pronunciations:
 
     def _composed(self, word: str) -> str:
         """The phones of a word that is made of known ones; empty if it is not."""
-        stem, _, ending = word.partition("'")
-        if ending and (known := self._dictionary.get(stem) or " ".join(sounds(stem))):
-            return f"{known} {ENDINGS['s']}" if ending == "s" else f"{known} {' '.join(sounds(ending))}"
+        stem, _, ending = word.rpartition("'")
+        if stem and ending == "s":
+            return f"{next(self._word(stem))} {ENDINGS['s']}"
         for at in sorted(range(3, len(word) - 2), key=lambda at: abs(2 * at - len(word))):
             if word[:at] in self._dictionary and word[at:] in self._dictionary:
                 return f"{self._dictionary[word[:at]]} {self._dictionary[word[at:]]}"
@@ -132,6 +143,11 @@ class Pronunciations:
                 if word.endswith(ending) and stem in self._dictionary:
                     return f"{self._dictionary[stem]} {phones}"
         return ""
+
+
+def _bare(word: str) -> str:
+    """The word in lower case without the marks around it."""
+    return word.translate(_APOSTROPHES).strip("\"'()[]{}.,;:!?…“”„«»-–—").lower()
 
 
 def _plain(word: str) -> str:
