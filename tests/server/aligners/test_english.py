@@ -68,6 +68,7 @@ def aligner() -> EnglishAligner:
         ("—", []),
         ("...", []),
         ("你好", []),
+        ("ı", []),  # a letter that equals one of ASCII but for its case
     ],
 )
 def test_a_written_word_has_the_sounds_of_its_readings(written, sounds):

@@ -48,7 +48,7 @@ FREQUENT = (
 )
 """Words that most English texts have, and texts in other languages with Latin letters have not."""
 ENDINGS = {"ing": "IH NG", "ed": "D", "ly": "L IY", "es": "IH Z", "er": "ER", "s": "Z", "ness": "N AH S"}
-_PART = re.compile(r"[$€£¥]?\d+(?:,\d{3})+(?!\d)|[$€£¥]?\d+|[a-z]+(?:'[a-z]+)*|[&%@#+=$€£¥°§]|\.(?=\d)", re.IGNORECASE)
+_PART = re.compile(r"[$€£¥]?\d+(?:,\d{3})+(?!\d)|[$€£¥]?\d+|[A-Za-z]+(?:'[A-Za-z]+)*|[&%@#+=$€£¥°§]|\.(?=\d)", re.ASCII)
 _PHONEME = re.compile(r"\{[A-Z]{1,2}[012]?\}?|[A-Z]{1,2}(?:[012]\}?|\})")  # of a word that is written in phonemes
 _APOSTROPHES = str.maketrans("‘’`", "'''")
 
