@@ -6,11 +6,13 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+from support import fake_engine
 from support.grpc_types import EOF
 from support.uploads import chunks_of, recording, upload
 from support.waiting import until
@@ -311,6 +313,22 @@ async def test_a_text_that_no_aligner_takes_gets_estimates_and_a_warning(serve_f
     assert all(word.estimated for word in words)
     (warning,) = [warning for chunk in chunks for warning in chunk.warnings]
     assert warning.kind == pb.WARNING_KIND_WORD_TIMES and "words.aligners" in warning.message
+
+
+async def test_a_text_without_a_language_is_in_the_only_one_of_the_model(serve_front, fake):
+    given: list[str] = []
+
+    class Listening(AlignerPool):
+        def begin(self, words: Any, rate: int, language: str, on_found: Any) -> None:
+            given.append(language)
+
+    for languages, code in ((("en-GB",), ""), (("en", "de"), ""), (("en",), "de"), ((), "")):
+        pool = fake(info=replace(fake_engine.INFO, languages=languages))
+        config = pb.GenerateConfig(word_timestamps=True, segmentation=pb.Segmentation(language=code))
+        async with serve_front(pool, aligners=Listening([])) as served:
+            chunks = await served.generate(config, "Good morning.")
+        assert [word.estimated for word in chunks[-1].summary.words] == [True, True]
+    assert given == ["en", "", "de", ""]
 
 
 async def test_previews_and_auditions_have_words(serve_front, aligners):

@@ -262,7 +262,7 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
             return replies.header(info, format, call.request_id, delay=delay, **speech)
 
         summary = Summary(began=call.started)
-        words = word_times(self._aligners, preview.config, info.output_sample_rate) if preview else None
+        words = word_times(self._aligners, preview.config, info) if preview else None
         chunks = ChunkWriter(call.replies.write, header, info.output_sample_rate, format, summary, words)
         chunks.warn(*created.warnings)
         await chunks.voice(created.stored.voice, created.reused, model.name)

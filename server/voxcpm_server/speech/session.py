@@ -359,5 +359,5 @@ def _chunk_writer(
         queue, seed = summary.queue or 0.0, config.turn.sampling.seed
         return replies.header(info, config.output, request_id, delay=delay, seed=seed, voice=voice, queue=queue)
 
-    words = word_times(aligners, config, info.output_sample_rate)
+    words = word_times(aligners, config, info)
     return ChunkWriter(send, header, info.output_sample_rate, config.output, summary, words)

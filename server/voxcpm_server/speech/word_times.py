@@ -11,11 +11,13 @@ from functools import partial
 
 import numpy as np
 
+from voxcpm_grpc.request import ModelInfo
 from voxcpm_server.aligners.aligner import Timed
 from voxcpm_server.aligners.pool import AlignerPool, Outcome, RunningAlignment
 from voxcpm_server.speech.segment_words import SegmentWords
 from voxcpm_server.speech.spoken_words import words_of
 from voxcpm_server.wire.inputs import GenerateConfig
+from voxcpm_server.wire.languages import primary
 from voxcpm_server.wire.outputs import RequestWarning, Segment, WarningKind, WordTime
 
 MAX_WORDS = 20_000  # of a summary
@@ -166,12 +168,16 @@ class WordTimes:
         return len(self._new) > before
 
 
-def word_times(aligners: AlignerPool | None, config: GenerateConfig, native_rate: int) -> WordTimes | None:
-    """The times of the words of a stream; None if its config does not ask for them."""
+def word_times(aligners: AlignerPool | None, config: GenerateConfig, info: ModelInfo) -> WordTimes | None:
+    """The times of the words of a stream; None if its config does not ask for them.
+
+    Text without a language is in that of the model, if the model claims to speak one alone.
+    """
     if not config.word_timestamps:
         return None
-    language, rate = config.segmentation.language, config.output.sample_rate
-    return WordTimes(aligners, language, native_rate=native_rate, rate=rate)
+    claimed = {primary(tag) for tag in info.languages}
+    language = config.segmentation.language or (claimed.pop() if len(claimed) == 1 else "")
+    return WordTimes(aligners, language, native_rate=info.output_sample_rate, rate=config.output.sample_rate)
 
 
 def _before(position: int, words: Iterable[WordTime]) -> list[WordTime]:

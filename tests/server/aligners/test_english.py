@@ -105,6 +105,8 @@ def test_text_that_is_not_english_is_refused_unless_its_language_is_given(aligne
     )
     assert aligner.begin(["你", "好"], "") is None
     assert aligner.begin(["—"], "en") is None
+    for text in ("Good morning, Dr. Smith!", "Hello", "Zindles were found in the greenhouse of Kowalczyk."):
+        assert aligner.begin(text.split(), "") is not None
     assert aligner.begin(["The", "quick", "brown", "fox", "jumps", "over", "two", "zindles"], "") is not None
 
 

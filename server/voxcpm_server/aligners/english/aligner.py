@@ -66,10 +66,12 @@ class _EnglishAlignment:
         self._decoder = decoder
         self._numbers = numbers
         self._release = release
-        self._returned = 0  # words
+        self._returned = self._end = 0  # words, and the frame after the last one
         self._loudness = _Loudness()
+        self._speech: list[np.ndarray] = []
 
     def push(self, samples: np.ndarray) -> Sequence[Timed]:
+        self._speech.append(samples)
         self._loudness.push(samples)
         path = self._decoder.push(samples)
         return self._timed([one for one in path[:-1] if one.end + LAG <= self._decoder.frames])
@@ -77,17 +79,25 @@ class _EnglishAlignment:
     def finish(self, *, complete: bool) -> Sequence[Timed]:
         path = self._decoder.path()
         whole = self._decoder.end()
-        if complete and len(whole) == len(self._numbers):
+        if complete and len(whole) < len(self._numbers):  # by itself it may have lost the way, which is rare
+            whole = self._decoder.again(self._speech)
+        if complete and len(whole) == len(self._numbers) and self._continues(whole):
             path = whole
         elif complete:  # the speech is not that of the text, at least towards the end
             path = [one for one in path[:-1] if one.end + LAG <= self._decoder.frames]
         self._release(self._decoder)
         return self._timed(path)
 
+    def _continues(self, whole: Sequence[_Frames]) -> bool:
+        """True if the words that were not returned begin after those that were."""
+        returned = self._returned
+        return returned in (0, len(whole)) or whole[returned].begin >= self._end
+
     def _timed(self, path: Sequence[_Frames]) -> Sequence[Timed]:
         new = path[self._returned :]
         numbers = self._numbers[self._returned :]
         self._returned = max(self._returned, len(path))
+        self._end = new[-1].end if new else self._end
         audible = map(self._loudness.audible, new)
         return [
             Timed(number, frames.begin / FRAMES, frames.end / FRAMES)
@@ -158,13 +168,14 @@ class _Decoder:
         """Begin to follow words, each with its pronunciations."""
         self._samples = 0
         self._decoder.set_cmn(self._means)  # not those of the speech before
-        self._decoder.set_align_text(" ".join(map(self._name, words)))
+        self._text = " ".join(map(self._name, words))
+        self._decoder.set_align_text(self._text)
         self._decoder.start_utt()
 
     def push(self, samples: np.ndarray) -> list[_Frames]:
         """Follow float32 samples; returns the words so far, of which the last one goes on."""
         self._samples += len(samples)
-        self._decoder.process_raw((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
+        self._decoder.process_raw(_pcm(samples))
         return self.path()
 
     def path(self) -> list[_Frames]:
@@ -179,6 +190,15 @@ class _Decoder:
         self._decoder.end_utt()
         return self.path()
 
+    def again(self, speech: Sequence[np.ndarray]) -> list[_Frames]:
+        """The words of the whole speech, once it is there: the decoder then knows how loud it is as a whole."""
+        if not speech:
+            return []
+        self._decoder.set_align_text(self._text)
+        self._decoder.start_utt()
+        self._decoder.process_raw(_pcm(np.concatenate(speech)), full_utt=True)
+        return self.end()
+
     def _name(self, pronunciations: tuple[str, ...]) -> str:
         """The name of a word in the dictionary of the decoder."""
         if (name := self._names.get(pronunciations)) is None:
@@ -186,3 +206,7 @@ class _Decoder:
             for number, phones in enumerate(pronunciations, 1):
                 self._decoder.add_word(name if number == 1 else f"{name}({number})", phones, update=False)
         return name
+
+
+def _pcm(samples: np.ndarray) -> bytes:
+    return (np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()

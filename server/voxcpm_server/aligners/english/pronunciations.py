@@ -10,7 +10,7 @@ from itertools import islice, product
 from voxcpm_server.aligners.english.letters import VOWELS, sounds
 from voxcpm_server.aligners.english.numbers import cardinal, ordinal, readings
 
-SHORT = 4  # words of a text that need not have a frequent one
+SHORT = 5  # words of a text that need not have a frequent one
 MOST = 6  # pronunciations of a word
 INITIALISM = 5  # letters of an unknown word in capitals that is spelled out, at most
 ABBREVIATIONS = {
@@ -67,10 +67,15 @@ class Pronunciations:
         self._frequent = frozenset(FREQUENT.split())
 
     def may_be_english(self, words: Sequence[str]) -> bool:
-        """True for a text whose words are mostly in the dictionary and, unless it is short, the frequent ones too."""
+        """True for a text whose words are mostly in the dictionary, which has names of all languages.
+
+        One of the frequent words must be among them, unless the text is short and nearly all are known.
+        """
         bare = [_bare(word) for word in words]
-        known = sum(word in self._dictionary or word.isdecimal() for word in bare)
-        return 2 * known >= len(bare) and (len(bare) < SHORT or not self._frequent.isdisjoint(bare))
+        known = sum(word in self._dictionary or word.strip(",.").isdecimal() for word in bare)
+        if len(bare) <= SHORT and self._frequent.isdisjoint(bare):
+            return 4 * known >= 3 * len(bare)
+        return 2 * known >= len(bare) and not self._frequent.isdisjoint(bare)
 
     def of(self, word: str) -> tuple[str, ...]:
         """The pronunciations of a written word, each as its phones with spaces; none if nothing of it is pronounced."""
