@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from support import fake_engine
+from support.cycles import no_garbage
 from support.grpc_types import EOF
 from support.uploads import chunks_of, recording, upload
 from support.waiting import until
@@ -361,6 +362,19 @@ async def test_a_stream_that_is_cancelled_ends_its_alignments(serve_front, fake,
         call.cancel()
         await until(lambda: aligners.open == 0)
         pool.release()
+
+
+async def test_streams_with_times_leave_no_garbage(serve_front, aligners):
+    async with serve_front(aligners=aligners) as served:
+
+        async def once() -> None:
+            await served.generate(TIMED, "Here are some words. And here is a fault of it.")
+            await served.idle()
+            await served.generate("Next.")  # gRPC keeps the last call until the next one arrives
+
+        await once()
+        with no_garbage():
+            await once()
 
 
 async def test_an_aligner_that_does_not_start_costs_estimates_and_a_line_of_the_log(serve_front, caplog):

@@ -1,6 +1,6 @@
 """The interface of aligners, which find the words of a known text in its speech.
 
-An aligner is a class without arguments, named by the setting `text.aligners`. It runs in a process of its own.
+An aligner is a class without arguments, named by the setting `words.aligners`. It runs in a process of its own.
 """
 
 from __future__ import annotations

@@ -13,10 +13,6 @@ from voxcpm_server.aligners.aligner import Aligner
 GROUP = "voxcpm_grpc.aligners"  # of entry points
 BUNDLED = "english"
 PACKAGE = "pocketsphinx"  # of the bundled aligner
-MISSING = (
-    f"the times of words are estimates, because {PACKAGE} is missing, which finds words in English speech; run "
-    "pip install 'voxcpm-grpc[align]', or name another aligner with words.aligners"
-)
 
 
 def usable(names: Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ from voxcpm_server.aligners.process import READY, serve
 log = logging.getLogger(__name__)
 TIMEOUT = 30.0  # seconds for an answer, which takes some milliseconds on a core of its own
 STARTUP_SECONDS = 120.0
-RETRY_SECONDS = 60.0  # after a start that failed
+RETRY_SECONDS = 60.0  # after a start that failed, and between two warnings
 MAX_BACKLOG_SECONDS = 120.0  # of speech that waits for a process; what comes then is not aligned
 ENDED = Found(outcome=Outcome.ENDED)
 OnFound = Callable[[Sequence[Timed], Outcome], None]
@@ -40,6 +40,7 @@ class AlignerPool:
     def __init__(self, names: Sequence[str], processes: int = 1, *, log: LogOptions = logs.DEFAULT) -> None:
         self._processes = [_Process(names, log) for _ in range(processes)]
         self._ids = itertools.count()
+        self._next_warning = 0.0  # no earlier than this time
 
     async def start(self) -> None:
         """Start the processes, and wait until they are ready. Raises StartupError."""
@@ -65,9 +66,9 @@ class AlignerPool:
         """
         process = min(self._processes, key=lambda one: (one.backlog_seconds, one.open))
         if process.backlog_seconds > MAX_BACKLOG_SECONDS:
-            log.warning(
-                "%.0f s of speech wait for aligners; the times of some words are estimated", MAX_BACKLOG_SECONDS
-            )
+            if time.monotonic() >= self._next_warning:
+                self._next_warning = time.monotonic() + RETRY_SECONDS
+                log.warning("%g s of speech wait for aligners; some times are estimated", MAX_BACKLOG_SECONDS)
             return None
         alignment = RunningAlignment(next(self._ids), rate, process, on_found)
         process.put(alignment, Begin(alignment.id, words, rate, language))

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -38,14 +39,32 @@ def serve(pipe: Connection, names: Sequence[str], log_options: LogOptions) -> No
             pipe.send(alignments.answer(pipe.recv()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Open:
+    """An alignment of so many words. next: the first word that may be found; until: the end of the one before it"""
+
     alignment: Alignment
     resampler: StreamResampler
+    words: int
+    next: int = 0
+    until: float = 0.0
 
-    def push(self, samples: np.ndarray) -> Sequence[Timed]:
-        """Pass speech on, if the resampler has any."""
-        return self.alignment.push(samples) if len(samples) else ()
+    def push(self, samples: np.ndarray) -> list[Timed]:
+        """Pass speech on, if the resampler has any. Raises ValueError for words that cannot be."""
+        return self._checked(self.alignment.push(samples) if len(samples) else ())
+
+    def finish(self, *, complete: bool) -> list[Timed]:
+        rest = self.push(self.resampler.flush())
+        return [*rest, *self._checked(self.alignment.finish(complete=complete))]
+
+    def _checked(self, found: Sequence[Timed]) -> list[Timed]:
+        for one in found:
+            if not (
+                self.next <= one.word < self.words and self.until <= one.begin + 1e-6 and one.begin <= one.end < inf
+            ):
+                raise ValueError(f"{one} follows word {self.next - 1}, which ends at {self.until}")
+            self.next, self.until = one.word + 1, one.end
+        return list(found)
 
 
 class Alignments:
@@ -75,8 +94,7 @@ class Alignments:
                 return Found(one.push(one.resampler.push(np.frombuffer(samples, np.float32))))
             case Finish(_, complete):
                 del self._open[message.id]
-                rest = one.push(one.resampler.flush())
-                return Found([*rest, *one.alignment.finish(complete=complete)], Outcome.ENDED)
+                return Found(one.finish(complete=complete), Outcome.ENDED)
             case Drop():
                 del self._open[message.id]
                 one.alignment.finish(complete=False)
@@ -87,6 +105,7 @@ class Alignments:
             if message.language and message.language not in aligner.languages:
                 continue
             if (alignment := aligner.begin(message.words, message.language)) is not None:
-                self._open[message.id] = _Open(alignment, StreamResampler(message.rate, aligner.rate))
+                resampler = StreamResampler(message.rate, aligner.rate)
+                self._open[message.id] = _Open(alignment, resampler, len(message.words))
                 return True
         return False

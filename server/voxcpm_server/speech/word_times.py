@@ -98,7 +98,8 @@ class WordTimes:
         whole: samples that all of its text takes
         complete: False if the speech was cut off, perhaps before the end of the text
         """
-        self._end(self._open[-1], position, whole, complete=complete)
+        words = self._open[-1]
+        self._end(words, max(words.begin, position), whole, complete=complete)
         self._report()
 
     def cut(self, position: int, whole: float) -> None:

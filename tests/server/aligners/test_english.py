@@ -37,6 +37,9 @@ ENTRIES = {
     "u.": "Y UW",
     "and": "AH N D",
     "cafe": "K AH F EY",
+    "st": "EH S T",
+    "s.": "EH S",
+    "t.": "T IY",
 }
 PHONES = frozenset(phone for phones in ENTRIES.values() for phone in phones.split())
 
@@ -56,6 +59,7 @@ def aligner() -> EnglishAligner:
         ("42%", ["F AO R T IY T UW P ER S EH N T", "F AO R T UW P ER S EH N T"]),
         ("$5", ["F AY V D AA L ER Z"]),
         ("1st", ["F ER S T"]),
+        ("St", ["EH S T"]),
         ("2.5", ["T UW P OY N T F AY V"]),
         ("GPU", ["JH IY P IY Y UW", "G P AH"]),
         ("Anna's", ["AE N AH Z"]),
@@ -73,6 +77,11 @@ def aligner() -> EnglishAligner:
 )
 def test_a_written_word_has_the_sounds_of_its_readings(written, sounds):
     assert list(Pronunciations(ENTRIES, PHONES).of(written)) == sounds
+
+
+def test_no_number_is_too_long():
+    sounds = Pronunciations(ENTRIES, PHONES)
+    assert sounds.of("2" * 5000 + "nd")[0].split()[:2] == ["T", "UW"]
 
 
 def test_digits_have_the_readings_of_numbers_years_and_single_digits():

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 
 from voxcpm_server.aligners.english.letters import VOWELS, sounds
-from voxcpm_server.aligners.english.numbers import cardinal, ordinal, readings
+from voxcpm_server.aligners.english.numbers import LONGEST, cardinal, ordinal, readings
 
 SHORT = 5  # words of a text that need not have a frequent one
 MOST = 6  # pronunciations of a word
@@ -40,6 +40,7 @@ SYMBOLS = {
     "°": "degrees",
 }
 CURRENCIES = "$€£¥"  # stand before the number, and are read after it
+ORDINAL_ENDINGS = ("st", "nd", "rd", "th")
 FREQUENT = (
     "about after and are at because been before but by could did does each for from had have his how if into "
     "its just many most much my not now off only or other our out she should some than that the their them "
@@ -85,25 +86,25 @@ class Pronunciations:
         if (short := plain.lower().strip("([\"'")) in ABBREVIATIONS:
             return tuple(self._spoken(ABBREVIATIONS[short].split()))
         parts = [one[0] for one in _PART.finditer(plain)]
-        choices = [list(self._part(part, parts[at + 1 : at + 2])) for at, part in enumerate(parts)]
+        around = zip(["", *parts], parts, [*parts[1:], ""], strict=False)
+        choices = [list(self._part(part, before, after)) for before, part, after in around]
         joined = islice(product(*(one for one in choices if one)), MOST)
         return tuple(dict.fromkeys(" ".join(one) for one in joined if one))
 
-    def _part(self, part: str, following: list[str]) -> Iterator[str]:
-        """The pronunciations of a part of a word: letters, digits or a symbol."""
-        digits = part.strip(CURRENCIES).replace(",", "")
-        if digits.isdecimal():
+    def _part(self, part: str, before: str, after: str) -> Iterator[str]:
+        """The pronunciations of a part of a word, letters, digits or a symbol, between two others."""
+        digits = _digits(part)
+        if digits and after.lower() in ORDINAL_ENDINGS and len(digits) <= LONGEST:
+            yield from self._spoken(ordinal(cardinal(int(digits))))
+        elif digits:
             unit = [SYMBOLS[part[0]]] if part[0] in CURRENCIES else []
-            if following and following[0].lower() in ("st", "nd", "rd", "th"):
-                yield from self._spoken(ordinal(cardinal(int(digits))))
-                return
             for words in readings(digits):
                 yield from self._spoken([*words, *unit])
         elif part == ".":
             yield from self._spoken(["point"])
         elif part in SYMBOLS:
             yield from self._spoken([SYMBOLS[part]])
-        elif part.lower() not in ("st", "nd", "rd", "th"):  # those belong to the number before them
+        elif not (part.lower() in ORDINAL_ENDINGS and _digits(before)):  # which are of the number
             yield from self._word(part)
 
     def _spoken(self, words: list[str]) -> Iterator[str]:
@@ -148,6 +149,12 @@ class Pronunciations:
                 if word.endswith(ending) and stem in self._dictionary:
                     return f"{self._dictionary[stem]} {phones}"
         return ""
+
+
+def _digits(part: str) -> str:
+    """The digits of a number; empty for another part of a word."""
+    digits = part.strip(CURRENCIES).replace(",", "")
+    return digits if digits.isdecimal() else ""
 
 
 def _bare(word: str) -> str:
