@@ -108,18 +108,12 @@ class Session:
         self._has_prompt = voice.prompt is not None
         self._turns = Turns(config.segmentation, config.turn)
         self._unfinished: dict[tuple[int, int], Segment] = {}  # queued, and their end not yet sent
-        self.summary = Summary(began=time.monotonic()) if reply is None else reply.summary
         self._idle = IdleTimeout(tasks=3, seconds=limits.stream_idle_seconds)
         self._window = _window(info, config)
         self._work: PeekableQueue[Work] = PeekableQueue()
         self._output = _output_queue(info, config)
-        self._chunks = (
-            _chunk_writer(info, config, request_id, voice_name, send, self.summary, aligners)
-            if reply is None
-            else reply.chunks
-        )
-        if self._chunks.words is not None:
-            self._chunks.words.on_words = self._output.wake
+        own = reply or _reply(info, config, request_id, voice_name, send, aligners)
+        self.summary, self._chunks = own.summary, own.chunks
         self._speaker = Speaker(
             config,
             voice,
@@ -173,6 +167,8 @@ class Session:
         Raises VoxCPMError.
         """
         self._open_sessions.add(self)
+        if self._chunks.words is not None:
+            self._chunks.words.on_words = self._output.wake
         self._speaking = self._spawn(self._speaker.run())
         self._spawn(self._reader().run(first, messages))
         writing = self._spawn(self._write(), last=True)
@@ -344,20 +340,20 @@ def _output_queue(info: ModelInfo, config: GenerateConfig) -> OutputQueue:
     )
 
 
-def _chunk_writer(
+def _reply(
     info: ModelInfo,
     config: GenerateConfig,
     request_id: str,
     voice: str,
     send: Callable[[pb.AudioChunk], Awaitable[None]],
-    summary: Summary,
     aligners: AlignerPool | None,
-) -> ChunkWriter:
-    """The writer of a reply that begins with a header. It refers to no session, which would then refer to itself."""
+) -> Reply:
+    """A reply that begins with a header. It refers to no session, which would then refer to itself."""
+    summary = Summary(began=time.monotonic())
 
     def header(delay: int) -> pb.StreamHeader:
         queue, seed = summary.queue or 0.0, config.turn.sampling.seed
         return replies.header(info, config.output, request_id, delay=delay, seed=seed, voice=voice, queue=queue)
 
     words = word_times(aligners, config, info)
-    return ChunkWriter(send, header, info.output_sample_rate, config.output, summary, words)
+    return Reply(ChunkWriter(send, header, info.output_sample_rate, config.output, summary, words), summary)
