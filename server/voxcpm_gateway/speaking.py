@@ -6,13 +6,13 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Literal
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from voxcpm_client import AsyncStream, Chunk, SpeechError
+from voxcpm_client import AsyncStream, Chunk, SpeechError, WordTime
 from voxcpm_gateway.bodies import ClientGone
 from voxcpm_gateway.errors import HttpError, as_http
 from voxcpm_gateway.exchange import Exchange
@@ -59,7 +59,7 @@ class SpokenResponse(Response):
 
     async def _speak(self, exchange: Exchange, send: Send) -> None:
         async with self._stream as stream:
-            chunks = aiter(_audio(stream))
+            chunks = aiter(_with_content(stream))
             first = await anext(chunks, None)
             if first is not None:
                 exchange.first_audio_seconds = exchange.seconds
@@ -76,10 +76,10 @@ class SpokenResponse(Response):
                 return
             await self._start(send, {})
             try:
-                if audio:
-                    await self._send(send, audio)
+                if first is not None:
+                    await self._send(send, first)
                 async for chunk in chunks:
-                    await self._send(send, chunk.audio)
+                    await self._send(send, chunk)
             except SpeechError as error:
                 await self._fail(exchange, send, error)
                 return
@@ -92,16 +92,25 @@ class SpokenResponse(Response):
         raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in pairs.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
 
-    async def _send(self, send: Send, audio: bytes) -> None:
-        body = event("speech.audio.delta", audio=base64.b64encode(audio).decode()) if self._form == "sse" else audio
-        await send({"type": "http.response.body", "body": body, "more_body": True})
+    async def _send(self, send: Send, chunk: Chunk) -> None:
+        if self._form == "sse":
+            body = event("speech.audio.delta", audio=base64.b64encode(chunk.audio).decode()) if chunk.audio else b""
+            if chunk.words:
+                body += event("speech.audio.words", words=_words(chunk.words, chunk.sample_rate))
+        else:
+            body = chunk.audio
+        if body:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
 
     def _done(self, stream: AsyncStream) -> bytes:
         """The last event. Tokens are characters of the text, and steps of the model."""
         read = stream.summary.input_chars if stream.summary else 0
         made = stream.summary.generated_steps if stream.summary else 0
         usage = {"input_tokens": read, "output_tokens": made, "total_tokens": read + made}
-        return event("speech.audio.done", usage=usage)
+        words: dict[str, Any] = {}
+        if stream.summary and stream.header and stream.summary.words:
+            words = {"words": _words(stream.summary.words, stream.header.sample_rate)}
+        return event("speech.audio.done", usage=usage, **words)
 
     async def _fail(self, exchange: Exchange, send: Send, failure: SpeechError) -> None:
         error = as_http(failure, exchange)
@@ -116,10 +125,26 @@ def _is_silent(stream: AsyncStream) -> bool:
     return stream.summary is not None and stream.summary.finish_reason == "nothing_to_say"
 
 
-async def _audio(stream: AsyncStream) -> AsyncGenerator[Chunk]:
+async def _with_content(stream: AsyncStream) -> AsyncGenerator[Chunk]:
+    """The chunks that have audio or words."""
     async for chunk in stream:
-        if chunk.audio:
+        if chunk.audio or chunk.words:
             yield chunk
+
+
+def _words(words: Iterable[WordTime], rate: int) -> list[dict[str, Any]]:
+    """The times of words, as OpenAI's API writes those of a transcription, with their places in the input."""
+    return [
+        {
+            "word": one.text,
+            "start": round(one.start_samples / rate, 4),
+            "end": round(one.end_samples / rate, 4),
+            "input_start": one.input_start,
+            "input_end": one.input_end,
+            "estimated": one.estimated,
+        }
+        for one in words
+    ]
 
 
 def event(kind: str, **fields: Any) -> bytes:

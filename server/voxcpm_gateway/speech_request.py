@@ -119,7 +119,11 @@ FIELDS = (
         "number",
         "Most seconds of silence at the start of the speech that are left out, 0 to 10. Default: 1, by the server.",
     ),
-    Field("word_timestamps", "boolean", "Must be false: this endpoint has no times of words."),
+    Field(
+        "word_timestamps",
+        "boolean",
+        "Send the time of each word, in events speech.audio.words and speech.audio.done. Needs stream_format sse.",
+    ),
     Field("extra_params", "object", "Sampling parameters.", fields=EXTRA_FIELDS),
     Field("backend", "string", "Ignored. LibreChat sends it."),
 )
@@ -127,7 +131,7 @@ EXTRA_OPTIONS = {"inference_timesteps": "timesteps"}  # those with another name 
 # Passed on as they are.
 PLAIN = (
     *("first_segment", "language", "lexicon", "lora", "no_voice", "normalize", "sample_rate", "seed", "style_in_text"),
-    *("trim_leading_silence", "volume_gain_db"),
+    *("trim_leading_silence", "volume_gain_db", "word_timestamps"),
 )
 DATA_URL = "data:"
 IDEOGRAPHS = 0x2E80  # first code point of scripts without spaces between sentences
@@ -164,9 +168,11 @@ async def parse(values: Mapping[str, Any], *, allow_urls: bool) -> SpeechRequest
             param="input",
             code="string_above_max_length",
         )
-    if values.get("word_timestamps"):
+    if values.get("word_timestamps") and values.get("stream_format") != "sse":
         raise HttpError(
-            400, "word_timestamps is true, and this endpoint has no times of words", param="word_timestamps"
+            400,
+            "word_timestamps is true, and a body of audio has no room for words; set stream_format to sse",
+            param="word_timestamps",
         )
     wanted = values.get("response_format", "mp3")
     encoding, media_type = FORMATS[wanted]

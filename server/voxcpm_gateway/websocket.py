@@ -231,6 +231,8 @@ class _Socket:
                     self._exchange.first_audio_seconds = self._exchange.seconds
             for event in after:
                 await self._send(messages.segment(event))
+            if chunk.words:
+                await self._send(messages.words(chunk.words))
             dropped = self._dropped.popleft() if chunk.interrupted is not None and self._dropped else ()
             for answer in messages.answers(chunk, dropped):
                 await self._send(answer)

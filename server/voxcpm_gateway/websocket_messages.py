@@ -17,6 +17,7 @@ from voxcpm_client import (
     SpeechOptions,
     SpeechWarning,
     Summary,
+    WordTime,
 )
 from voxcpm_client.encodings import ENCODINGS
 from voxcpm_client.options import TurnOptions
@@ -219,6 +220,10 @@ def header(found: Header) -> dict[str, Any]:
 def segment(found: SegmentEvent) -> dict[str, Any]:
     fields = asdict(found)
     return {"type": "segment", "event": fields.pop("kind"), **fields}
+
+
+def words(found: Sequence[WordTime]) -> dict[str, Any]:
+    return {"type": "words", "words": [asdict(word) for word in found]}
 
 
 def answers(chunk: Chunk, dropped: Sequence[str] = ()) -> list[dict[str, Any]]:

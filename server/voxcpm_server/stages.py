@@ -24,6 +24,8 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.ray.cluster import Membership
 from voxcpm_grpc.settings.models import ModelSettings
 from voxcpm_grpc.settings.schema import Settings
+from voxcpm_server.aligners.known import usable
+from voxcpm_server.aligners.pool import AlignerPool
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.http import Gateway, gateway_beside
 from voxcpm_server.pools import found_models, joined, local_model, process_pools, ray_pools
@@ -223,11 +225,15 @@ async def _admin_port(plan: Plan, files: Files, rpc: RpcServer) -> AsyncIterator
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """The processes that the server works with: engines, decoders of uploads, and one that normalizes texts."""
+    """The processes that the server works with: engines, decoders of uploads, one that normalizes texts, and aligners.
+
+    aligners: None if there are none
+    """
 
     engines: ModelEngines
     decoder: DecodePool
     normalizer: TextNormalizer
+    aligners: AlignerPool | None
 
 
 @asynccontextmanager
@@ -244,10 +250,27 @@ async def processes_started(plan: Plan, elsewhere: ModelEngines | None) -> Async
         stack.push_async_callback(normalizer.close)
         if settings.text.start_normalizer and packages.installed():
             normalizer.start()
-        starts = (pool.start() for pool in engines.pools)
+        aligners = await stack.enter_async_context(_aligners(settings))
+        starts = [pool.start() for pool in engines.pools]
+        if aligners is not None and settings.words.start_aligners:
+            starts.append(aligners.start())
         await asyncio.gather(*starts, _started(decoder), asyncio.to_thread(codecs.preload))
         await asyncio.gather(*(pool.warm_up() for pool in engines.pools))
-        yield Processes(engines, decoder, normalizer)
+        yield Processes(engines, decoder, normalizer, aligners)
+
+
+@asynccontextmanager
+async def _aligners(settings: Settings) -> AsyncIterator[AlignerPool | None]:
+    """The aligners that can be used; None if there are none. Raises StartupError."""
+    names = usable(settings.words.aligners)
+    if not names:
+        yield None
+        return
+    aligners = AlignerPool(names, settings.words.processes, log=settings.log)
+    try:
+        yield aligners
+    finally:
+        await aligners.close()
 
 
 async def _close_all(pools: Sequence[EnginePool]) -> None:
@@ -293,6 +316,7 @@ def made_service(
         limits=plan.settings.limits,
         lexicon=files.lexicon,
         normalizer=processes.normalizer,
+        aligners=processes.aligners,
         metrics=ports.rpc.recent,
         tracing=observation.tracing,
         fronts=plan.fronts,

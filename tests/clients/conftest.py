@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -81,6 +82,22 @@ class Call:
         return self.received[0].config
 
 
+def timed_words(text: str, at: int, turn: int = 0, segment: int = 0, start: int = 0) -> list[pb.WordTime]:
+    """The words of a text whose audio begins at a position, in which each character takes as long as the others."""
+    return [
+        pb.WordTime(
+            turn_index=turn,
+            segment_index=segment,
+            text=word[0],
+            input_start=start + word.start(),
+            input_end=start + word.end(),
+            start_samples=at + word.start() * RUN,
+            end_samples=at + word.end() * RUN,
+        )
+        for word in re.finditer(r"\S+", text)
+    ]
+
+
 class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
     """`faults` are the failures of the next calls. `calls` has all calls. While `hold` is cleared, Generate waits.
 
@@ -97,6 +114,7 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         self.arrived = threading.Condition()
         self.max_text_chars = 20_000
         self.older_model = False  # that takes prompts alone
+        self.times_words = True  # False: an older server
         self.statuses = {"": SERVING, "liveness": SERVING}  # by the name of the health service
         self.warnings: list[pb.Warning] = []  # of the next streams and uploads
 
@@ -130,6 +148,8 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         call, fault = self._begin("Generate", context)
         chunks, at, sequence, turn, turn_start = 0, 0, 1, 0, 0
         encoding = pb.AUDIO_ENCODING_PCM_S16LE
+        words: list[pb.WordTime] = []
+        timed = 0  # words that were sent
         for request in request_iterator:
             with self.arrived:
                 call.received.append(request)
@@ -171,7 +191,11 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
                         turn_index=turn,
                         segment_index=chunks,
                         segment_events=[started],
+                        words=words[timed:],
                     )
+                    timed = len(words)
+                    if call.config.word_timestamps and self.times_words:
+                        words += timed_words(request.text, at, turn, chunks, (at - turn_start) // RUN)
                     chunks, at, sequence = chunks + 1, at + count, sequence + 1
                 case "flush":
                     if request.flush.end_turn and at > turn_start:
@@ -194,7 +218,10 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
             summary = pb.StreamSummary(finish_reason=pb.FINISH_REASON_COMPLETE, total_samples=at, segments=chunks)
             summary.time_to_first_audio.FromMilliseconds(250)
             late = [warning for warning in self.warnings if warning.kind == pb.WARNING_KIND_LANGUAGE]
-            yield pb.AudioChunk(sequence=sequence, offset_samples=at, summary=summary, warnings=late)
+            summary.words.extend(words)
+            yield pb.AudioChunk(
+                sequence=sequence, offset_samples=at, summary=summary, warnings=late, words=words[timed:]
+            )
 
     def _encode(self, text: str, encoding: int, *, first: bool) -> bytes:
         samples = self.samples(text)
@@ -273,10 +300,14 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
             yield pb.AudioChunk(audio=self.samples("preview").tobytes(), sample_count=7 * RUN, sequence=2)
         if config.preview.mode == pb.PREVIEW_MODE_SYNTHESIS:
             text = config.preview.text or "the default"
-            yield pb.AudioChunk(audio=self.samples(text).tobytes(), sample_count=len(text) * RUN, sequence=2)
+            words = timed_words(text, 0) if config.preview.word_timestamps else ()
+            yield pb.AudioChunk(
+                audio=self.samples(text).tobytes(), sample_count=len(text) * RUN, sequence=2, words=words
+            )
 
     def _auditions(self, config, requests, context):
         """Speaks auditions, each in two chunks; a text with a question mark fails."""
+        at = len(config.preview.text) * RUN
         for turn, request in enumerate(requests if config.preview.auditions else (), 1):
             self.calls[-1].received.append(request)
             text = request.audition.text
@@ -284,8 +315,11 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no questions")
             for half in (text[:1], text[1:]):
                 audio = self.samples(half).tobytes()
-                yield pb.AudioChunk(audio=audio, sample_count=len(half) * RUN, turn_index=turn)
-            yield pb.AudioChunk(flush_done=pb.FlushDone(tag=request.audition.tag), turn_index=turn)
+                count = len(half) * RUN
+                yield pb.AudioChunk(audio=audio, offset_samples=at, sample_count=count, turn_index=turn)
+                at += count
+            words = timed_words(text, at - len(text) * RUN, turn) if config.preview.word_timestamps else ()
+            yield pb.AudioChunk(flush_done=pb.FlushDone(tag=request.audition.tag), turn_index=turn, words=words)
 
     def GetVoice(self, request, context):
         self._begin("GetVoice", context)

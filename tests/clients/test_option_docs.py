@@ -57,6 +57,7 @@ SERVER_DEFAULTS = {
     "priority": PRIORITIES[pb.PRIORITY_UNSPECIFIED].value,
     "ttl": VoiceSettings().ttl_seconds,
     "preview": False,
+    "word_timestamps": False,
 }
 LIMITS = {
     ("TurnOptions", "style"): LimitSettings().max_style_chars,

@@ -326,6 +326,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         tracing: Tracing | None = None,
         lexicon: Mapping[str, str] = MappingProxyType({}),
         normalizer: Any = None,
+        aligners: Any = None,
         **limits: Any,
     ) -> AsyncIterator[Served]:
         pool = pool or FakePool()
@@ -360,6 +361,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             limits=settings.limits,
             lexicon=Lexicon(WordList(lexicon)),
             normalizer=normalizer,
+            aligners=aligners,
             metrics=rpc.recent,
             tracing=tracing,
         )

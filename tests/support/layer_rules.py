@@ -125,6 +125,16 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_server.text.english": (),
     "voxcpm_server.text.markup": (),
     "voxcpm_server.text": ("voxcpm_server.text.chinese", "voxcpm_server.text.english", "ipc", "logs", "errors"),
+    "voxcpm_server.aligners.aligner": (),
+    "voxcpm_server.aligners.english": ("voxcpm_server.aligners.aligner",),
+    "voxcpm_server.aligners": (
+        "voxcpm_server.aligners.aligner",
+        "voxcpm_server.aligners.english",
+        "ipc",
+        "audio",
+        "logs",
+        "errors",
+    ),
     "voxcpm_server.wire": (
         "voxcpm_server.text",
         "v1",
@@ -150,6 +160,8 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "errors",
     ),
     "voxcpm_server.speech": (
+        "voxcpm_server.aligners",
+        "voxcpm_server.aligners.aligner",
         "voxcpm_server.text",
         "voxcpm_server.text.markup",
         "voxcpm_server.voices",
@@ -171,6 +183,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_server.lora_sources": ("voxcpm_server.lora_cache", "hub", "hub_errors", "lora_files", "errors"),
     "voxcpm_server.rpc": (
         "home",
+        "voxcpm_server.aligners",
         "voxcpm_server.auth",
         "voxcpm_server.lora_sources",
         "voxcpm_server.speech",
@@ -251,6 +264,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "voxcpm_server.http",
         "voxcpm_server.summary",
         "voxcpm_server.start",
+        "voxcpm_server.aligners",
         "voxcpm_server.auth",
         "voxcpm_server.pools",
         "voxcpm_server.rpc",
@@ -392,6 +406,17 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
         "errors",
     ),
+    "benchmarks.word_times": (
+        "benchmarks.front",
+        "benchmarks.measuring",
+        "benchmarks.pages",
+        "voxcpm_client",
+        "voxcpm_server.app",
+        "pool",
+        "request",
+        "settings",
+        "errors",
+    ),
     "benchmarks.gateway": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
     "benchmarks.restart": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
     "benchmarks.event_loop": ("benchmarks.measuring", "voxcpm_server.app", "v1", "audio", "settings"),
@@ -466,7 +491,7 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
 # Not part of every installation, so imported in the function that needs them.
 LAZY = {
     *("av", "cryptography", "huggingface_hub", "icu4py", "inflect", "jwt", "opentelemetry", "prometheus_client", "ray"),
-    "sounddevice",
+    *("pocketsphinx", "sounddevice"),
 }
 NEEDS_EXTRA = ("voxcpm_client.livekit", "voxcpm_client.pipecat", "voxcpm_client.wyoming")  # they extend its classes
 LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub", *NEEDS_EXTRA)

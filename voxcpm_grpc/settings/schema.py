@@ -22,6 +22,7 @@ from voxcpm_grpc.settings.security import AuthSettings, TlsSettings
 from voxcpm_grpc.settings.text import TextSettings
 from voxcpm_grpc.settings.types import Frozen, Interval, Positive, Seconds, checked
 from voxcpm_grpc.settings.voices import VoiceSettings
+from voxcpm_grpc.settings.words import WordSettings
 
 DEVICES = re.compile(r"auto|cpu(:[1-9]\d*)?|(cuda:)?\d+")
 OCTAL = re.compile(r"0?[0-7]{3}")
@@ -142,6 +143,7 @@ class Settings(Frozen):
     ray: RaySettings = Field(default=RaySettings(), description="engines on a Ray cluster, with pool = ray")
     limits: LimitSettings = Field(default=LimitSettings(), description="limits of requests, for each front")
     text: TextSettings = Field(default=TextSettings(), description="text of all streams")
+    words: WordSettings = Field(default=WordSettings(), description="times of words")
     voices: VoiceSettings = Field(default=VoiceSettings(), description="voices")
     tls: TlsSettings = Field(default=TlsSettings(), description="encryption of connections")
     auth: AuthSettings = Field(default=AuthSettings(), description="authentication of callers")

@@ -100,6 +100,7 @@ class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WARNING_KIND_TRUNCATED_RECORDING: _ClassVar[WarningKind]
     WARNING_KIND_CANCELLED_CHANNELS: _ClassVar[WarningKind]
     WARNING_KIND_RECORDING_LEVEL: _ClassVar[WarningKind]
+    WARNING_KIND_WORD_TIMES: _ClassVar[WarningKind]
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 AUDIO_ENCODING_PCM_S16LE: AudioEncoding
 AUDIO_ENCODING_PCM_F32LE: AudioEncoding
@@ -157,6 +158,7 @@ WARNING_KIND_LANGUAGE: WarningKind
 WARNING_KIND_TRUNCATED_RECORDING: WarningKind
 WARNING_KIND_CANCELLED_CHANNELS: WarningKind
 WARNING_KIND_RECORDING_LEVEL: WarningKind
+WARNING_KIND_WORD_TIMES: WarningKind
 
 class GenerateRequest(_message.Message):
     __slots__ = ("config", "text", "flush", "interrupt", "finish", "turn", "pause")
@@ -177,7 +179,7 @@ class GenerateRequest(_message.Message):
     def __init__(self, config: _Optional[_Union[GenerateConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ...) -> None: ...
 
 class GenerateConfig(_message.Message):
-    __slots__ = ("request_id", "conditioning", "turn", "output", "segmentation", "pacing", "max_queue_time", "priority", "lexicon", "model", "trim_leading_silence")
+    __slots__ = ("request_id", "conditioning", "turn", "output", "segmentation", "pacing", "max_queue_time", "priority", "lexicon", "model", "trim_leading_silence", "word_timestamps")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONDITIONING_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
@@ -189,6 +191,7 @@ class GenerateConfig(_message.Message):
     LEXICON_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TRIM_LEADING_SILENCE_FIELD_NUMBER: _ClassVar[int]
+    WORD_TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     conditioning: Conditioning
     turn: TurnConfig
@@ -200,7 +203,8 @@ class GenerateConfig(_message.Message):
     lexicon: _containers.RepeatedCompositeFieldContainer[LexiconEntry]
     model: str
     trim_leading_silence: _duration_pb2.Duration
-    def __init__(self, request_id: _Optional[str] = ..., conditioning: _Optional[_Union[Conditioning, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., segmentation: _Optional[_Union[Segmentation, _Mapping]] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[_Union[Priority, str]] = ..., lexicon: _Optional[_Iterable[_Union[LexiconEntry, _Mapping]]] = ..., model: _Optional[str] = ..., trim_leading_silence: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    word_timestamps: bool
+    def __init__(self, request_id: _Optional[str] = ..., conditioning: _Optional[_Union[Conditioning, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., segmentation: _Optional[_Union[Segmentation, _Mapping]] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[_Union[Priority, str]] = ..., lexicon: _Optional[_Iterable[_Union[LexiconEntry, _Mapping]]] = ..., model: _Optional[str] = ..., trim_leading_silence: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., word_timestamps: bool = ...) -> None: ...
 
 class LexiconEntry(_message.Message):
     __slots__ = ("word", "spelling")
@@ -373,7 +377,7 @@ class AudioFormat(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hz: _Optional[int] = ..., bitrate: _Optional[int] = ..., compression_level: _Optional[int] = ...) -> None: ...
 
 class AudioChunk(_message.Message):
-    __slots__ = ("audio", "sequence", "offset_samples", "sample_count", "turn_index", "segment_index", "header", "segment_events", "flush_done", "interrupted", "handle", "summary", "warnings")
+    __slots__ = ("audio", "sequence", "offset_samples", "sample_count", "turn_index", "segment_index", "header", "segment_events", "flush_done", "interrupted", "handle", "summary", "warnings", "words")
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -387,6 +391,7 @@ class AudioChunk(_message.Message):
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
     audio: bytes
     sequence: int
     offset_samples: int
@@ -400,7 +405,28 @@ class AudioChunk(_message.Message):
     handle: VoiceHandle
     summary: StreamSummary
     warnings: _containers.RepeatedCompositeFieldContainer[Warning]
-    def __init__(self, audio: _Optional[bytes] = ..., sequence: _Optional[int] = ..., offset_samples: _Optional[int] = ..., sample_count: _Optional[int] = ..., turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., header: _Optional[_Union[StreamHeader, _Mapping]] = ..., segment_events: _Optional[_Iterable[_Union[SegmentEvent, _Mapping]]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., interrupted: _Optional[_Union[Interrupted, _Mapping]] = ..., handle: _Optional[_Union[VoiceHandle, _Mapping]] = ..., summary: _Optional[_Union[StreamSummary, _Mapping]] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ...) -> None: ...
+    words: _containers.RepeatedCompositeFieldContainer[WordTime]
+    def __init__(self, audio: _Optional[bytes] = ..., sequence: _Optional[int] = ..., offset_samples: _Optional[int] = ..., sample_count: _Optional[int] = ..., turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., header: _Optional[_Union[StreamHeader, _Mapping]] = ..., segment_events: _Optional[_Iterable[_Union[SegmentEvent, _Mapping]]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., interrupted: _Optional[_Union[Interrupted, _Mapping]] = ..., handle: _Optional[_Union[VoiceHandle, _Mapping]] = ..., summary: _Optional[_Union[StreamSummary, _Mapping]] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ..., words: _Optional[_Iterable[_Union[WordTime, _Mapping]]] = ...) -> None: ...
+
+class WordTime(_message.Message):
+    __slots__ = ("turn_index", "segment_index", "text", "input_start", "input_end", "start_samples", "end_samples", "estimated")
+    TURN_INDEX_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    INPUT_START_FIELD_NUMBER: _ClassVar[int]
+    INPUT_END_FIELD_NUMBER: _ClassVar[int]
+    START_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    END_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATED_FIELD_NUMBER: _ClassVar[int]
+    turn_index: int
+    segment_index: int
+    text: str
+    input_start: int
+    input_end: int
+    start_samples: int
+    end_samples: int
+    estimated: bool
+    def __init__(self, turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., text: _Optional[str] = ..., input_start: _Optional[int] = ..., input_end: _Optional[int] = ..., start_samples: _Optional[int] = ..., end_samples: _Optional[int] = ..., estimated: bool = ...) -> None: ...
 
 class Warning(_message.Message):
     __slots__ = ("kind", "message")
@@ -479,7 +505,7 @@ class Interrupted(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., sent_samples: _Optional[int] = ..., heard_input_end: _Optional[int] = ..., heard_estimated: bool = ..., heard_turn_index: _Optional[int] = ..., dropped_flush_tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StreamSummary(_message.Message):
-    __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens", "text_to_first_audio", "codec_padding_samples", "time_to_first_audible", "text_to_first_audible", "trimmed_samples")
+    __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens", "text_to_first_audio", "codec_padding_samples", "time_to_first_audible", "text_to_first_audible", "trimmed_samples", "words")
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -497,6 +523,7 @@ class StreamSummary(_message.Message):
     TIME_TO_FIRST_AUDIBLE_FIELD_NUMBER: _ClassVar[int]
     TEXT_TO_FIRST_AUDIBLE_FIELD_NUMBER: _ClassVar[int]
     TRIMMED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
     finish_reason: FinishReason
     total_samples: int
     total_bytes: int
@@ -514,7 +541,8 @@ class StreamSummary(_message.Message):
     time_to_first_audible: _duration_pb2.Duration
     text_to_first_audible: _duration_pb2.Duration
     trimmed_samples: int
-    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ..., text_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., codec_padding_samples: _Optional[int] = ..., time_to_first_audible: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., text_to_first_audible: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., trimmed_samples: _Optional[int] = ...) -> None: ...
+    words: _containers.RepeatedCompositeFieldContainer[WordTime]
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ..., text_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., codec_padding_samples: _Optional[int] = ..., time_to_first_audible: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., text_to_first_audible: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., trimmed_samples: _Optional[int] = ..., words: _Optional[_Iterable[_Union[WordTime, _Mapping]]] = ...) -> None: ...
 
 class AddPromptRequest(_message.Message):
     __slots__ = ("config", "audio", "commit", "audition")
@@ -680,18 +708,20 @@ class UploadDigest(_message.Message):
     def __init__(self, role: _Optional[_Union[AudioRole, str]] = ..., total_bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class Preview(_message.Message):
-    __slots__ = ("mode", "output", "turn", "text", "auditions")
+    __slots__ = ("mode", "output", "turn", "text", "auditions", "word_timestamps")
     MODE_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     AUDITIONS_FIELD_NUMBER: _ClassVar[int]
+    WORD_TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
     mode: PreviewMode
     output: AudioFormat
     turn: TurnConfig
     text: str
     auditions: bool
-    def __init__(self, mode: _Optional[_Union[PreviewMode, str]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., text: _Optional[str] = ..., auditions: bool = ...) -> None: ...
+    word_timestamps: bool
+    def __init__(self, mode: _Optional[_Union[PreviewMode, str]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., text: _Optional[str] = ..., auditions: bool = ..., word_timestamps: bool = ...) -> None: ...
 
 class Audition(_message.Message):
     __slots__ = ("text", "turn", "tag")

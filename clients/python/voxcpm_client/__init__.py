@@ -42,6 +42,7 @@ from voxcpm_client.results import (
     Speech,
     SpeechWarning,
     Summary,
+    WordTime,
 )
 from voxcpm_client.security import tls_credentials
 from voxcpm_client.server_stats import ServerStats
@@ -102,6 +103,7 @@ __all__ = [
     "Voice",
     "VoiceName",
     "VoiceOptions",
+    "WordTime",
     "__version__",
     "tls_credentials",
 ]

@@ -230,6 +230,10 @@ class SpeechOptions(TurnOptions, total=False):
     """Most seconds of silence that are left out at the start of each turn, so that speech is heard sooner, 0 to 10. 0:
     all audio of the model is sent. Default: `1.0`, with `priority="batch"` 0, unless the server sets another limit."""
 
+    word_timestamps: bool
+    """True returns the time of each word: in `Chunk.words` as they become known, and in `Summary.words` and
+    `Speech.words`. The audio does not wait for them. Default: `False`."""
+
     request_id: str
     """Id of the call in the server's log and in errors, at most 128 printable characters. Default: a random id."""
 
@@ -273,6 +277,10 @@ class VoiceOptions(TypedDict, total=False):
     """Texts to speak with the new voice in the same call, returned in `Voice.auditions` in this order. Each sounds as
     in a call of `say` with its seed. If one fails, the call raises its error; the voice stays stored, and storing it
     again returns it. Default: none."""
+
+    word_timestamps: bool
+    """True returns the time of each word of the texts of `preview` and `auditions`, in `Speech.words`.
+    Default: `False`."""
 
     denoise: bool
     """True reduces steady noise in the recording, by up to 20 dB. Default: `False`."""

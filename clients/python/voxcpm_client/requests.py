@@ -57,6 +57,7 @@ def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
             max_chars=_count(options, "max_segment_chars"),
         ),
         lexicon=_lexicon(options),
+        word_timestamps=bool(options.get("word_timestamps")),
         priority=priority and _choice(pb.Priority, priority, get_args(Priority), "priority"),
     )
     if (pause := options.get("max_wait")) is not None:

@@ -58,6 +58,24 @@ def chunk(message: pb.AudioChunk, header: results.Header) -> results.Chunk:
         events=tuple(map(_event, message.segment_events)),
         flushed=flushed and results.Flushed(tag=flushed.tag, at_samples=flushed.at_samples),
         interrupted=interrupted and _interrupted(interrupted),
+        words=words(message.words),
+    )
+
+
+def words(messages: Iterable[pb.WordTime], offset: int = 0) -> tuple[results.WordTime, ...]:
+    """The times of words in the audio from a position of the stream on."""
+    return tuple(
+        results.WordTime(
+            text=one.text,
+            start_samples=one.start_samples - offset,
+            end_samples=one.end_samples - offset,
+            input_start=one.input_start,
+            input_end=one.input_end,
+            turn=one.turn_index,
+            segment=one.segment_index,
+            estimated=one.estimated,
+        )
+        for one in messages
     )
 
 
@@ -107,6 +125,7 @@ def summary(message: pb.StreamSummary) -> results.Summary:
         time_to_first_audible_seconds=_optional_seconds(message, "time_to_first_audible"),
         text_to_first_audible_seconds=_optional_seconds(message, "text_to_first_audible"),
         trimmed_samples=message.trimmed_samples,
+        words=words(message.words),
     )
 
 
@@ -115,6 +134,7 @@ def speech(
     header: results.Header,
     summary: results.Summary | None,
     warnings: tuple[results.SpeechWarning, ...] = (),
+    words: tuple[results.WordTime, ...] = (),
 ) -> results.Speech:
     chunks = list(chunks)
     dtype = np.float32 if header.encoding == Encoding.PCM_F32LE else np.int16
@@ -127,6 +147,7 @@ def speech(
         warnings=warnings,
         audio=b"" if pcm else b"".join(chunk.audio for chunk in chunks),
         sample_count=sum(chunk.sample_count for chunk in chunks),
+        words=words,
     )
 
 

@@ -57,8 +57,8 @@ class SpeechWarning:
 
     kind: str
     """`short_recording`, `clipped_recording`, `noisy_recording`, `truncated_recording`, `cancelled_channels`,
-    `recording_level`, or `language` for text in a language or a script that the model does not claim to speak
-    (`ModelInfo.languages`). A newer server may send others."""
+    `recording_level`, `word_times` for times of words that are estimates, or `language` for text in a language or a
+    script that the model does not claim to speak (`ModelInfo.languages`). A newer server may send others."""
 
     message: str
     """The cause with the measured value, the limit and the remedy."""
@@ -104,6 +104,36 @@ class SegmentEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WordTime:
+    """The time of a word of the text in the audio."""
+
+    text: str
+    """The word as it was written, with the marks behind it."""
+
+    start_samples: int
+    """Start of the word in samples since the start of the audio."""
+
+    end_samples: int
+    """End of the word, likewise."""
+
+    input_start: int
+    """Start of the word in the text of its turn, in Unicode code points."""
+
+    input_end: int
+    """End of the word in the text of its turn; the character there is not included."""
+
+    turn: int
+    """Index of the turn in the stream, from 0."""
+
+    segment: int
+    """Index of the segment in its turn, from 0."""
+
+    estimated: bool = False
+    """True if no aligner of the server has found the word in the speech, so that the times are those of an even pace.
+    Default: `False`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flushed:
     """The answer to a flush: all audio of the flushed text has been sent."""
 
@@ -134,8 +164,9 @@ class Interrupted:
     for `heard_input_end`."""
 
     heard_estimated: bool = False
-    """True if the listener was within a segment, or if the segment was cut off: then `heard_input_end` is the end of
-    the word that the position is nearest to. False: it is exact. Default: `False`."""
+    """True if the listener was within a segment, or if the segment was cut off, and the times of its words are not
+    known (`word_timestamps`): then `heard_input_end` is the end of the word that the position is nearest to. False: it
+    is exact, to the word. Default: `False`."""
 
     dropped_flushes: tuple[str, ...] = ()
     """Tags of the flushes that the interrupt dropped, in order, `""` for one without a tag. They get no `Flushed`.
@@ -144,10 +175,10 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chunk:
-    """One message of a stream with audio, with events, or with both."""
+    """One message of a stream with audio, with events or words, or with all of them."""
 
     audio: bytes
-    """The encoded audio, mono. Empty if the message has events only."""
+    """The encoded audio, mono. Empty if the message has events or words only."""
 
     sequence: int
     """Number of the message in the stream. Messages without audio and events are numbered too, but not returned."""
@@ -178,6 +209,10 @@ class Chunk:
 
     interrupted: Interrupted | None = None
     """The answer to an interrupt, if the message has one. Default: `None`."""
+
+    words: tuple[WordTime, ...] = ()
+    """Words whose times are known now, with `word_timestamps`. They follow their audio within half a second of speech.
+    Default: `()`."""
 
     @property
     def samples(self) -> npt.NDArray[Any]:
@@ -255,6 +290,10 @@ class Summary:
     trimmed_samples: int = 0
     """Samples of silence at the starts of turns that were not sent, with `trim_leading_silence`. Default: `0`."""
 
+    words: tuple[WordTime, ...] = ()
+    """All words with their times, with `word_timestamps`; of more than 20,000 words the last ones. Those that an
+    interrupt left unsent are not among them. Default: `()`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Speech:
@@ -281,6 +320,9 @@ class Speech:
 
     sample_count: int = 0
     """Number of samples, of compressed audio too. Default: `0`."""
+
+    words: tuple[WordTime, ...] = ()
+    """The words with their times in `samples`, with `word_timestamps`. Default: `()`."""
 
     @property
     def seconds(self) -> float:

@@ -134,7 +134,7 @@ class AsyncStream:
             answers = message.HasField("flush_done") or message.HasField("interrupted")
             if message.audio or answers:
                 self._requests.drop_sent()  # from here on a retry would repeat audio or an answer
-            if message.audio or answers or message.segment_events:
+            if message.audio or answers or message.segment_events or message.words:
                 if self.header is None:
                     raise SpeechError("the server sent audio before its header", request_id=self.request_id)
                 return responses.chunk(message, self.header)
@@ -146,7 +146,8 @@ class AsyncStream:
         chunks = [chunk async for chunk in self]
         if self.header is None:
             raise SpeechError("the server ended the stream without a header", request_id=self.request_id)
-        return responses.speech(chunks, self.header, self.summary, self.warnings)
+        words = tuple(word for chunk in chunks for word in chunk.words)
+        return responses.speech(chunks, self.header, self.summary, self.warnings, words)
 
     async def _read(self) -> pb.AudioChunk | None:
         """The next message; None at the end."""

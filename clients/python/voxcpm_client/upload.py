@@ -18,7 +18,7 @@ from voxcpm_client.encodings import ENCODINGS
 from voxcpm_client.errors import InvalidArgument, SpeechError
 from voxcpm_client.options import Audition, SpeechOptions, TurnOptions, VoiceOptions
 from voxcpm_client.requests import duration, turn_config
-from voxcpm_client.results import Chunk, Header, SpeechWarning
+from voxcpm_client.results import Chunk, Header, Speech, SpeechWarning
 from voxcpm_client.retry import Attempts
 from voxcpm_client.status import CallStatus
 from voxcpm_client.voices import Voice
@@ -85,13 +85,15 @@ def stored_as(options: VoiceOptions) -> pb.VoiceOptions:
 def preview(options: VoiceOptions) -> pb.Preview:
     """The option `preview`, and the announcement of `auditions`. Raises InvalidArgument for values out of range."""
     asked = options.get("preview")
-    announced = bool(options.get("auditions"))
+    announced, timed = bool(options.get("auditions")), bool(options.get("word_timestamps"))
     if isinstance(asked, Audition):
         check_string(asked.text, "preview")
         turn = turn_config(_sampled(asked))
-        return pb.Preview(mode=pb.PREVIEW_MODE_SYNTHESIS, text=asked.text, turn=turn, auditions=announced)
+        return pb.Preview(
+            mode=pb.PREVIEW_MODE_SYNTHESIS, text=asked.text, turn=turn, auditions=announced, word_timestamps=timed
+        )
     mode = pb.PREVIEW_MODE_RECONSTRUCTION if asked else pb.PREVIEW_MODE_NONE
-    return pb.Preview(mode=mode, auditions=announced)
+    return pb.Preview(mode=mode, auditions=announced, word_timestamps=timed)
 
 
 def auditions(options: VoiceOptions) -> list[pb.Audition]:
@@ -165,20 +167,30 @@ async def _collect(call: AsyncIterator[pb.AudioChunk], request_id: str, audition
     handle: pb.VoiceHandle | None = None
     turns: list[list[Chunk]] = [[] for _ in range(1 + len(auditions))]
     warnings: tuple[SpeechWarning, ...] = ()
+    words: list[pb.WordTime] = []
     async for message in call:
         if message.HasField("header"):
             header = responses.header(message.header)
         if message.HasField("handle"):
             handle = message.handle
         warnings += responses.warnings(message.warnings, request_id)
+        words += message.words
         if message.audio and header is not None and message.turn_index < len(turns):
             turns[message.turn_index].append(responses.chunk(message, header))
     if handle is None:
         raise SpeechError("the server ended the upload without a voice", request_id=request_id)
-    preview = responses.speech(turns[0], header, None) if header and turns[0] else None
-    pairs = zip(auditions, turns[1:], strict=True)
-    spoken = [responses.speech(turn, _header_of(one, header), None) for one, turn in pairs] if header else []
+    if header is None:
+        return responses.voice(handle, None, (), warnings)
+    preview = _speech(turns[0], header, words, 0) if turns[0] else None
+    spoken = [_speech(turns[number], _header_of(one, header), words, number) for number, one in enumerate(auditions, 1)]
     return responses.voice(handle, preview, tuple(spoken), warnings)
+
+
+def _speech(chunks: Sequence[Chunk], header: Header, words: Iterable[pb.WordTime], turn: int) -> Speech:
+    """The audio of a turn of the call, with its words."""
+    offset = chunks[0].offset if chunks else 0
+    own = responses.words((one for one in words if one.turn_index == turn), offset)
+    return responses.speech(chunks, header, None, words=own)
 
 
 def _header_of(audition: pb.Audition, header: Header) -> Header:

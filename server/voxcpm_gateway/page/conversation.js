@@ -11,6 +11,7 @@ const FED_SECONDS = 12; // of audio in the audio thread; the rest waits in the t
 const UNKNOWN_HOLD_SECONDS = 0.3; // for a second chunk, which shows the pace of a server that is not known
 const USUAL_SECONDS = 0.07; // of speech for a character, until some was heard
 const KEPT_TURNS = 20;
+const ESTIMATED_WORDS = "word_times"; // the kind of a warning that tells a listener nothing
 
 /**
  * All positions are samples since the page was opened.
@@ -200,6 +201,12 @@ export class Conversation extends EventTarget {
       case "segment":
         this.segment({ ...event, at_samples: this.base + event.at_samples });
         break;
+      case "words":
+        for (const word of event.words) {
+          const { start_samples: start, end_samples: end } = word;
+          this.turns[word.turn]?.words.push({ ...word, start: this.base + start, end: this.base + end });
+        }
+        break;
       case "flush_done":
         this.flushes = Math.max(0, this.flushes - 1);
         if (event.tag) this.turns[Number(event.tag)].ended = true;
@@ -210,7 +217,7 @@ export class Conversation extends EventTarget {
         this.interrupted(event);
         break;
       case "warning":
-        this.dispatchEvent(new CustomEvent("warning", { detail: event }));
+        if (event.kind !== ESTIMATED_WORDS) this.dispatchEvent(new CustomEvent("warning", { detail: event }));
         break;
       case "error":
         this.over();

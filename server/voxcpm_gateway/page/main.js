@@ -12,19 +12,20 @@ import { PlayBar } from "./play-bar.js";
 import { Samples } from "./samples.js";
 import { Server } from "./server.js";
 import { showMeasurements } from "./measurements.js";
-import { showSpoken } from "./spoken.js";
+import { lightWord, showSpoken } from "./spoken.js";
 import { state } from "./status.js";
 import { Typing } from "./typing.js";
 import { Voices } from "./voices.js";
 
 const FIGURES_MS = 100;
 const DEFAULT_RATE = 48000; // until the model is known
+const STREAM = { format: "pcm_s16le", word_timestamps: true };
 const $ = (id) => document.getElementById(id);
 
 const server = new Server();
 const samples = new Samples(server);
 const voices = new Voices(server, samples);
-const conversation = new Conversation(() => ({ ...(server.key && { key: server.key }), ...options(), format: "pcm_s16le" }));
+const conversation = new Conversation(() => ({ ...(server.key && { key: server.key }), ...options(), ...STREAM }));
 const playBar = new PlayBar(conversation, server, fail);
 const typing = new Typing($("text"), {
   text: (text) => speakText(text),
@@ -256,6 +257,7 @@ setInterval(() => {
 
 function frame() {
   playBar.draw();
+  lightWord(conversation);
   requestAnimationFrame(frame);
 }
 requestAnimationFrame(frame);

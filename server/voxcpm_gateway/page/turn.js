@@ -10,6 +10,7 @@ export class Turn {
     this.stream = stream;
     this.points = []; // code points of its text
     this.segments = []; // {segment, at_samples, end, input_end, text}; positions are those of the page
+    this.words = []; // {start, end, input_start, input_end}; positions are those of the page, in order
     this.ended = false; // all of its audio has arrived
     this.heardEnd = null; // code points that were heard, after an interrupt
     this.estimated = false;
@@ -69,6 +70,19 @@ export class Turn {
       else if (segment.at_samples < position || (segment.at_samples === position && playing)) now = segment.input_end;
     }
     return { heard: Math.min(heard, end), now: Math.min(now, end), end };
+  }
+
+  /** The word that is heard at a position of the page, or null. */
+  wordAt(position) {
+    let low = 0;
+    let high = this.words.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.words[middle].start <= position) low = middle + 1;
+      else high = middle;
+    }
+    const word = this.words[low - 1];
+    return word && position < word.end ? word : null;
   }
 
   /** Mark what was heard up to a position by segments, where no stream is left that could say it. */

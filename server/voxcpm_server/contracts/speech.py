@@ -33,6 +33,7 @@ class Spoken:
     audio: bytes
     format: pb.AudioFormat
     texts: tuple[str, ...]
+    words: tuple[pb.WordTime, ...]
 
 
 class ContractService:
@@ -69,7 +70,7 @@ class ContractService:
         self, messages: Iterable[pb.GenerateRequest], call: Call, fields: Mapping[str, str]
     ) -> Spoken:
         """All audio of a Generate stream. It counts among the recordings in memory. Raises VoxCPMError."""
-        audio, texts, samples = bytearray(), list[str](), 0
+        audio, texts, words, samples = bytearray(), list[str](), list[pb.WordTime](), 0
         format = pb.AudioFormat()
         take = self._held_until_sent(call)
 
@@ -87,6 +88,7 @@ class ContractService:
             samples += chunk.sample_count
             audio.extend(chunk.audio)
             texts.extend(begun(chunk))
+            words.extend(chunk.words)
             if chunk.HasField("header"):
                 format.CopyFrom(chunk.header.format)
 
@@ -103,7 +105,7 @@ class ContractService:
                 call.playback = None  # nobody listens before the end
             if not samples:
                 raise InvalidRequest("there is nothing to speak: the text has no letter and no digit", field="text")
-        return Spoken(bytes(audio), format, tuple(texts))
+        return Spoken(bytes(audio), format, tuple(texts), tuple(words))
 
     def _held_until_sent(self, call: Call) -> Take:
         """Takes bytes of the budget for recordings until the caller has read the reply of the call."""

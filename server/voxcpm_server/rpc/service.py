@@ -13,6 +13,7 @@ from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.aligners.pool import AlignerPool
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.call import AdmissionGate, Call
@@ -32,6 +33,7 @@ from voxcpm_server.speech.preview_text import preview_text
 from voxcpm_server.speech.session import Session
 from voxcpm_server.speech.spelling import Lexicon
 from voxcpm_server.speech.text_preparation import TextPreparation
+from voxcpm_server.speech.word_times import word_times
 from voxcpm_server.text.normalizer import TextNormalizer
 from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder
 from voxcpm_server.voices.recordings import recording_warnings
@@ -71,6 +73,7 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
         limits: LimitSettings,
         lexicon: Lexicon | None = None,
         normalizer: TextNormalizer | None = None,
+        aligners: AlignerPool | None = None,
         metrics: Metrics | RecentCalls | None = None,
         tracing: Tracing | None = None,
         fronts: Fronts | None = None,
@@ -88,6 +91,7 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
         self._limits = limits
         self._lexicon = lexicon or Lexicon()
         self._normalizer = normalizer
+        self._aligners = aligners
 
     @rpc(stream=True)
     async def Generate(self, stream: AsyncIterator[pb.GenerateRequest], call: Call) -> None:
@@ -258,7 +262,8 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
             return replies.header(info, format, call.request_id, delay=delay, **speech)
 
         summary = Summary(began=call.started)
-        chunks = ChunkWriter(call.replies.write, header, info.output_sample_rate, format, summary)
+        words = word_times(self._aligners, preview.config, info) if preview else None
+        chunks = ChunkWriter(call.replies.write, header, info.output_sample_rate, format, summary, words)
         chunks.warn(*created.warnings)
         await chunks.voice(created.stored.voice, created.reused, model.name)
         try:
@@ -266,9 +271,10 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
                 await _send_reconstruction(model, created.stored, chunks)
             if preview is not None and preview.speaks:
                 await self._speak_created(model, chosen, preview, messages, Reply(chunks, summary), call)
+            await chunks.finish()
         finally:
+            chunks.close()
             call.audio_seconds = chunks.offset / format.sample_rate
-        await chunks.finish()
 
     async def _speak_created(
         self,
@@ -323,6 +329,7 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
             preparation=TextPreparation(
                 self._lexicon.preceded_by(config.lexicon), self._normalizer, config.segmentation.language
             ),
+            aligners=self._aligners,
             reply=reply,
             open_sessions=model.sessions,
         )

@@ -20,6 +20,7 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.heard import SpokenText
 from voxcpm_server.speech.playback import Playback
 from voxcpm_server.speech.queues import Interrupted, Silence
+from voxcpm_server.speech.word_times import WordTimes
 from voxcpm_server.wire import replies
 from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
 from voxcpm_server.wire.voice import Voice
@@ -44,6 +45,7 @@ class ChunkWriter:
     native_rate: sample rate of the input
     format: encoding and sample rate of the output
     summary: receives the times of the first audio, and what is left out
+    words: finds the times of words; None if nobody wants them
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class ChunkWriter:
         native_rate: int,
         format: AudioFormat,
         summary: Summary,
+        words: WordTimes | None = None,
     ) -> None:
         self._send_message = send
         self._header = header
@@ -68,6 +71,7 @@ class ChunkWriter:
         self._events: deque[tuple[int, pb.SegmentEvent]] = deque()  # an event may be sent once `offset` is that far
         self._started = pb.SegmentEvent()  # of the newest segment
         self._spoken = SpokenText(format.sample_rate, native_rate)
+        self.words = words
         self._turn = self._segment = 0
         self._spoken_turn: int | None = None  # the newest turn of which a segment started
         self._paused_turn: int | None = None  # the newest turn with a pause
@@ -93,6 +97,8 @@ class ChunkWriter:
             self._signal_start -= trimmed
             self._summary.trimmed += trimmed
             self._started.trimmed_samples = trimmed
+        if self.words is not None:
+            self.words.push(samples, self._position())
         if part.data:
             await self._send(part)
 
@@ -115,12 +121,17 @@ class ChunkWriter:
         event = replies.segment_event(pb.SEGMENT_EVENT_KIND_STARTED, segment, at, first_turn=self.first_turn)
         self._events.append((at + 1, event))  # goes with the segment's first sample
         self._started = event
+        if self.words is not None:
+            self.words.started(segment, turn, at)
 
     async def segment_finished(self, segment: Segment, reason: FinishReason) -> None:
         """All audio of this segment was passed to `audio`. A segment that is silent as a whole is sent."""
         part = await self._run(self._pipeline.end_silence)
         at = self._position()
-        self._spoken.finished(at, complete=reason is FinishReason.STOP)
+        complete = reason is FinishReason.STOP
+        whole = self._spoken.finished(at, complete=complete)
+        if self.words is not None:
+            self.words.finished(at - 1, whole, complete=complete)  # the resampler may round it down
         event = replies.segment_event(pb.SEGMENT_EVENT_KIND_FINISHED, segment, at, reason, first_turn=self.first_turn)
         self._events.append((at, event))
         if part.data or at <= self.offset:
@@ -160,8 +171,11 @@ class ChunkWriter:
         """Drop audio that was not sent, and send the reply to an interrupt."""
         await self._run(self._pipeline.discard)
         at = self.offset
-        self._spoken.cut(at, self._position(), interrupted.unsent)
-        heard = None if interrupted.played is None else self._spoken.heard(interrupted.played)
+        whole = self._spoken.cut(at, self._position(), interrupted.unsent)
+        known = () if self.words is None else self.words.known
+        heard = None if interrupted.played is None else self._spoken.heard(interrupted.played, known)
+        if self.words is not None:
+            self.words.cut(at, whole)
         self._restart_signal()
         self._events.clear()
         for segment in interrupted.dropped:
@@ -175,7 +189,9 @@ class ChunkWriter:
         await self._send(handle=replies.handle(voice, model=model, reused=reused))
 
     async def finish(self) -> None:
-        """Send the last message."""
+        """Send the last message, once the times of all words are known."""
+        if self.words is not None:
+            await self.words.settle()
         part = await self._run(self._pipeline.flush)
         self._end_signal(self.offset + part.samples)
         message = replies.summary(
@@ -184,8 +200,19 @@ class ChunkWriter:
             padding=part.padding,
             bytes=self._bytes + len(part.data),
             now=time.monotonic(),
+            words=() if self.words is None else self.words.known,
         )
         await self._send(part, all_events=True, summary=message)
+
+    async def send_words(self) -> None:
+        """Send the words whose times are known, unless a message had them already."""
+        if self.words is not None and self.words.waiting:
+            await self._send()
+
+    def close(self) -> None:
+        """No message follows."""
+        if self.words is not None:
+            self.words.close()
 
     def _position(self) -> int:
         """The position in the reply of the last sample of the input."""
@@ -215,6 +242,9 @@ class ChunkWriter:
         end = self.offset + samples
         if not self._sequence:
             extras["header"] = self._header(self._pipeline.delay)
+        if self.words is not None:
+            self.warn(*self.words.doubts())
+            extras["words"] = map(replies.word, self.words.take(end))
         if self._warnings:
             extras["warnings"] = [replies.warning(warning) for warning in self._warnings]
             self._warnings.clear()

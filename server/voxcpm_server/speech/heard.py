@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from voxcpm_server.speech.alignment import aligned
+from voxcpm_server.speech.caller_words import caller_words
 from voxcpm_server.speech.queues import Unsent
 from voxcpm_server.speech.spoken_words import weight, weights, word_ends
-from voxcpm_server.wire.outputs import Heard, Segment
+from voxcpm_server.wire.outputs import Heard, Segment, WordTime
 
 MAX_SPANS = 1000  # segments that are remembered, more than an hour of speech
 LETTER_SECONDS = 0.07  # of speech, until a stream has segments to measure
@@ -54,8 +54,10 @@ class SpokenText:
             old = self._spans.popleft().segment
             self._forgotten = Heard(turn=old.turn, input_end=old.end, estimated=True)
 
-    def finished(self, position: int, *, complete: bool) -> None:
+    def finished(self, position: int, *, complete: bool) -> float:
         """The audio of the newest segment ends at a position of the stream.
+
+        Returns the samples that all of its text takes.
 
         complete: False if a limit cut the speech off, perhaps before the end of the text
         """
@@ -66,14 +68,17 @@ class SpokenText:
             self._weight += weight(span.segment.text)
         whole = samples if complete else max(self._expected(span), samples)
         self._spans.append(replace(span, end=position, whole=whole, is_whole=complete))
+        return whole
 
     def limit(self, position: int) -> None:
         """The audio of the newest segment, if it is finished, ends at this position at the latest."""
         if self._spans and (end := self._spans[-1].end) is not None and end > position:
             self._spans.append(replace(self._spans.pop(), end=position))
 
-    def cut(self, position: int, made: int, unsent: Unsent | None = None) -> None:
+    def cut(self, position: int, made: int, unsent: Unsent | None = None) -> float:
         """An interrupt: the stream goes on with other audio from a position on.
+
+        Returns the samples that all text of the segment takes that was cut; 0 if none was.
 
         made: position of the end of the newest segment's audio that was passed to the encoder
         unsent: audio after that, of the newest segment or of a later one
@@ -81,7 +86,7 @@ class SpokenText:
         while self._spans and self._spans[-1].begin >= position:
             self._spans.pop()
         if not self._spans or ((end := self._spans[-1].end) is not None and end <= position):
-            return
+            return 0.0
         last = self._spans.pop()
         whole = last.whole
         if last.end is None:
@@ -92,12 +97,16 @@ class SpokenText:
             if rest is None or not rest.finished:
                 whole = max(self._expected(last), whole)
         self._spans.append(replace(last, end=position, whole=whole, is_whole=False))
+        return whole
 
-    def heard(self, position: int) -> Heard:
+    def heard(self, position: int, words: Iterable[WordTime] = ()) -> Heard:
         """The text whose audio lies before a position of the stream, after `cut`.
 
-        It is exact between segments. Within a segment it is the end of a word of the caller, as if the text that was
-        spoken had an even pace. Text that was not spoken is not heard.
+        It is exact between segments. Within a segment it is the end of a word of the caller: the last one that was
+        heard, if its time is known, and otherwise one as if the text that was spoken had an even pace. Text that was
+        not spoken is not heard.
+
+        words: the words of the stream whose times are known
         """
         last = next((span for span in reversed(self._spans) if span.begin < position), None)
         if last is None:
@@ -105,8 +114,8 @@ class SpokenText:
         segment, end = last.segment, position if last.end is None else last.end
         if last.is_whole and position >= end:
             return Heard(turn=segment.turn, input_end=segment.end, estimated=False)
-        spoken = weight(segment.text) * (min(position, end) - last.begin) / last.whole
-        return Heard(turn=segment.turn, input_end=segment.place(_word_end(segment, spoken)), estimated=True)
+        known = [word for word in words if (word.turn, word.segment) == (segment.turn, segment.index)]
+        return _within(last, min(position, end), known)
 
     def _expected(self, span: _Span) -> float:
         """The samples that all text of a segment takes at the pace of the stream so far."""
@@ -118,26 +127,35 @@ def _speed(span: _Span) -> float:
     return span.segment.turn_config.effects.speed
 
 
-def _word_end(segment: Segment, spoken: float) -> int:
-    """The end of a word in the caller's text that is nearest to a weight; 0 if that is the start of the text."""
-    ends = [(0, 0.0), *_spoken_ends(segment)]
-    return min(ends, key=lambda end: abs(end[1] - spoken))[0]
+def _within(span: _Span, position: int, known: Sequence[WordTime]) -> Heard:
+    """The text of a segment that was heard at a position within it.
+
+    known: its first words, with their times
+    """
+    segment = span.segment
+    ends = [(segment.place(end), passed) for end, passed in _spoken_ends(segment)]
+    last, at, passed = segment.start, float(span.begin), 0.0  # of what is known
+    if known:
+        last, at = known[-1].input_end, float(known[-1].end)
+        passed = next((passed for end, passed in ends if end >= last), 0.0)
+    rest = [(end, passed) for end, passed in ends if end > last]
+    if known and (position <= at or not rest):
+        heard = [word for word in known if word.start + word.end <= 2 * position]
+        is_estimate = known[len(heard) - 1].estimated if heard else known[0].estimated
+        return Heard(
+            turn=segment.turn, input_end=heard[-1].input_end if heard else segment.place(0), estimated=is_estimate
+        )
+    left = span.begin + span.whole - at
+    share = (position - at) / left if left > 0 else 1.0
+    spoken = passed + (weight(segment.text) - passed) * share
+    nearest = min([(last, passed), *rest], key=lambda end: abs(end[1] - spoken))
+    return Heard(turn=segment.turn, input_end=nearest[0], estimated=True)
 
 
 def _spoken_ends(segment: Segment) -> Iterator[tuple[int, float]]:
-    """The ends of words in the caller's text, each with the weight of the speech up to it.
-
-    Among words that are spoken as others the speech is divided by their own weights.
-    """
+    """The ends of words in the caller's text, each with the weight of the speech up to it."""
     passed = list(accumulate(weights(segment.text), initial=0.0))
     spoken = [0.0, *(passed[end] for end in word_ends(segment.text))]
-    written = list(accumulate(weights(segment.source), initial=0.0))
-    ends = [0, *word_ends(segment.source)]
-    for words, said in aligned(segment.source, segment.text):
-        begin, length = spoken[said.start], spoken[said.stop] - spoken[said.start]
-        before = written[ends[words.start]]
-        whole = written[ends[words.stop]] - before
-        for word in words:
-            end = ends[word + 1]
-            if not any(start < end < stop for start, stop in segment.undivided):
-                yield end, begin + (length * (written[end] - before) / whole if whole else length)
+    for word in caller_words(segment):
+        begin, end = spoken[word.last.start], spoken[word.last.stop]
+        yield word.end, begin + (end - begin) * word.ends

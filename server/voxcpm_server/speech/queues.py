@@ -83,6 +83,11 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
+class WordsKnown:
+    """The times of words have become known."""
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """The end of the stream. `reason` is None if the stream ends for the reason of its last segment."""
 
@@ -95,7 +100,7 @@ class Stop:
 
 
 Work = Segment | Silence | FlushDone | End
-Output = Generated | Silent | Silence | FlushDone | Interrupted | End | Stop
+Output = Generated | Silent | Silence | FlushDone | Interrupted | WordsKnown | End | Stop
 
 
 class OutputQueue:
@@ -121,6 +126,11 @@ class OutputQueue:
         self._queue.put(output)
         if self._gathered is not None and not self._gathered.done() and not self._lacks_audio():
             self._gathered.set_result(None)
+
+    def wake(self) -> None:
+        """Let the writer send words whose times are known, unless another message follows that has them."""
+        if self._queue.peek() is None and self._gathered is None:
+            self.put(WordsKnown())
 
     async def get(self, *, needed: float) -> Output:
         """The next output. Audio may wait until the time `needed` of the event loop."""

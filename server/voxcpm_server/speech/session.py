@@ -23,6 +23,7 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, ModelInfo, Priority, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.aligners.pool import AlignerPool
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.chunk_writer import ChunkWriter, Reply
 from voxcpm_server.speech.idle_timeout import IdleTimeout
@@ -38,6 +39,7 @@ from voxcpm_server.speech.queues import (
     Silence,
     Silent,
     Stop,
+    WordsKnown,
     Work,
 )
 from voxcpm_server.speech.reader import Reader
@@ -46,6 +48,7 @@ from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.speech.timing import SegmentTiming
 from voxcpm_server.speech.turns import Turns
 from voxcpm_server.speech.window import Window
+from voxcpm_server.speech.word_times import word_times
 from voxcpm_server.wire import replies
 from voxcpm_server.wire.inputs import Continuity, GenerateConfig, GenerateInput, Interrupt
 from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
@@ -69,6 +72,7 @@ class Session:
     on_segment: receives the times of each segment when it ends
     quota: the text that the caller may have spoken; None for any
     preparation: lexicons and normalisation of the text
+    aligners: find the times of words; None estimates them
     reply: a reply stream that goes on afterwards, instead of one that begins with a header and ends with a summary
     open_sessions: has this one while it runs
 
@@ -92,6 +96,7 @@ class Session:
         on_segment: Callable[[SegmentTiming], None] | None = None,
         quota: CharacterQuota | None = None,
         preparation: TextPreparation | None = None,
+        aligners: AlignerPool | None = None,
         reply: Reply | None = None,
         open_sessions: set[Session] | None = None,
     ) -> None:
@@ -103,14 +108,12 @@ class Session:
         self._has_prompt = voice.prompt is not None
         self._turns = Turns(config.segmentation, config.turn)
         self._unfinished: dict[tuple[int, int], Segment] = {}  # queued, and their end not yet sent
-        self.summary = Summary(began=time.monotonic()) if reply is None else reply.summary
         self._idle = IdleTimeout(tasks=3, seconds=limits.stream_idle_seconds)
         self._window = _window(info, config)
         self._work: PeekableQueue[Work] = PeekableQueue()
         self._output = _output_queue(info, config)
-        self._chunks = (
-            _chunk_writer(info, config, request_id, voice_name, send, self.summary) if reply is None else reply.chunks
-        )
+        own = reply or _reply(info, config, request_id, voice_name, send, aligners)
+        self.summary, self._chunks = own.summary, own.chunks
         self._speaker = Speaker(
             config,
             voice,
@@ -164,6 +167,8 @@ class Session:
         Raises VoxCPMError.
         """
         self._open_sessions.add(self)
+        if self._chunks.words is not None:
+            self._chunks.words.on_words = self._output.wake
         self._speaking = self._spawn(self._speaker.run())
         self._spawn(self._reader().run(first, messages))
         writing = self._spawn(self._write(), last=True)
@@ -212,6 +217,8 @@ class Session:
                 await asyncio.wait([writing], timeout=SETTLE_SECONDS)
         finally:
             writing.cancel()
+            if self._ends_reply:
+                self._chunks.close()
         await asyncio.gather(writing, *others, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None], *, last: bool = False) -> asyncio.Task[None]:
@@ -307,6 +314,8 @@ class Session:
                     await chunks.flush(tag)
                 case Interrupted() as interrupted:
                     await chunks.interrupted(interrupted)
+                case WordsKnown():
+                    await chunks.send_words()
                 case End(reason):
                     summary = self.summary
                     summary.reason = reason or summary.reason
@@ -331,18 +340,20 @@ def _output_queue(info: ModelInfo, config: GenerateConfig) -> OutputQueue:
     )
 
 
-def _chunk_writer(
+def _reply(
     info: ModelInfo,
     config: GenerateConfig,
     request_id: str,
     voice: str,
     send: Callable[[pb.AudioChunk], Awaitable[None]],
-    summary: Summary,
-) -> ChunkWriter:
-    """The writer of a reply that begins with a header. It refers to no session, which would then refer to itself."""
+    aligners: AlignerPool | None,
+) -> Reply:
+    """A reply that begins with a header. It refers to no session, which would then refer to itself."""
+    summary = Summary(began=time.monotonic())
 
     def header(delay: int) -> pb.StreamHeader:
         queue, seed = summary.queue or 0.0, config.turn.sampling.seed
         return replies.header(info, config.output, request_id, delay=delay, seed=seed, voice=voice, queue=queue)
 
-    return ChunkWriter(send, header, info.output_sample_rate, config.output, summary)
+    words = word_times(aligners, config, info)
+    return Reply(ChunkWriter(send, header, info.output_sample_rate, config.output, summary, words), summary)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
+from itertools import pairwise
 
 from voxcpm_server.speech.characters import is_joined, is_spaceless
 
@@ -11,6 +12,7 @@ DIGIT = 4.0  # letters of its name
 SYLLABLE = 3.0  # letters of a Chinese character or a Korean syllable
 KANA = 2.0
 WORD = 0.5  # for each word after the first, because short words take more time than their letters
+NAMED_MARKS = "&%@#+=$€£¥§°"  # which are read by their names
 INNER_MARKS = ",.，．٫٬"  # of numbers
 PREVOWELS = "\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4"  # Thai and Lao, before their consonant
 
@@ -45,6 +47,11 @@ def word_ends(text: str) -> Iterator[int]:
             begun = False
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a text, with their marks."""
+    return [text[start:end].strip() for start, end in pairwise((0, *word_ends(text)))]
+
+
 def _splits(text: str, at: int) -> bool:
     """True if a word of a script without spaces ends inside visible text."""
     before, after = text[at - 1], text[at]
@@ -72,3 +79,8 @@ def _weight(char: str) -> float:
     if "\u3040" <= char <= "\u30ff":
         return KANA
     return SYLLABLE if is_spaceless(char) or "\uac00" <= char <= "\ud7a3" else 1.0
+
+
+def is_pronounced(word: str) -> bool:
+    """True for a word that is more than marks."""
+    return any(char.isalnum() or char in NAMED_MARKS for char in word)

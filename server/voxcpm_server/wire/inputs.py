@@ -141,6 +141,7 @@ class GenerateConfig:
     max_queue: longest wait for a slot, in seconds
     lexicon: words, and the spellings that are spoken instead of them
     trim_leading_silence: seconds of silence at the start of each turn that are left out at most; 0 for none
+    word_timestamps: True to send the times of the words
     """
 
     voice: VoiceChoice
@@ -153,6 +154,7 @@ class GenerateConfig:
     priority: Priority = Priority.INTERACTIVE
     lexicon: Mapping[str, str] = field(default_factory=dict[str, str])
     trim_leading_silence: float = 0.0
+    word_timestamps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,10 @@ class Segment:
         """The end of the first characters of `source` in the caller's text."""
         return self.ends[length - 1] if length and self.ends else self.start + length
 
+    def place_of(self, index: int) -> int:
+        """The start of a character of `source` in the caller's text."""
+        return self.ends[index] - 1 if self.ends else self.start + index
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
@@ -65,6 +69,26 @@ class Heard:
     estimated: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordTime:
+    """The time of a word of the caller's text.
+
+    turn, segment: of the word
+    input_start, input_end: range in the caller's text since the turn opened
+    start, end: positions in the stream, in samples
+    estimated: True if no aligner has found the word in the speech
+    """
+
+    turn: int
+    segment: int
+    text: str
+    input_start: int
+    input_end: int
+    start: int
+    end: int
+    estimated: bool
+
+
 class WarningKind(Enum):
     SHORT_RECORDING = "short_recording"
     CLIPPED_RECORDING = "clipped_recording"
@@ -73,6 +97,7 @@ class WarningKind(Enum):
     TRUNCATED_RECORDING = "truncated_recording"
     CANCELLED_CHANNELS = "cancelled_channels"
     RECORDING_LEVEL = "recording_level"
+    WORD_TIMES = "word_times"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from voxcpm_grpc.request import FinishReason, ModelInfo, Sampling, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire.enums import CUT_VALUES, ENCODING_VALUES, KIND_VALUES, REASON_VALUES, WARNING_VALUES
-from voxcpm_server.wire.outputs import EndReason, Heard, ModelSummary, RequestWarning, Segment, Summary
+from voxcpm_server.wire.outputs import EndReason, Heard, ModelSummary, RequestWarning, Segment, Summary, WordTime
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 
@@ -240,7 +240,22 @@ def segment_event(
     )
 
 
-def summary(summary: Summary, *, samples: int, padding: int, bytes: int, now: float) -> pb.StreamSummary:
+def word(word: WordTime) -> pb.WordTime:
+    return pb.WordTime(
+        turn_index=word.turn,
+        segment_index=word.segment,
+        text=word.text,
+        input_start=word.input_start,
+        input_end=word.input_end,
+        start_samples=word.start,
+        end_samples=word.end,
+        estimated=word.estimated,
+    )
+
+
+def summary(
+    summary: Summary, *, samples: int, padding: int, bytes: int, now: float, words: Iterable[WordTime] = ()
+) -> pb.StreamSummary:
     """The summary of a stream that ends at `now`, seconds of time.monotonic(). padding: samples after the last one."""
     return pb.StreamSummary(
         finish_reason=REASON_VALUES[summary.reason],
@@ -260,6 +275,7 @@ def summary(summary: Summary, *, samples: int, padding: int, bytes: int, now: fl
         time_to_first_audible=_between(summary.first_segment, summary.first_audible),
         text_to_first_audible=_between(summary.first_text, summary.first_audible),
         trimmed_samples=summary.trimmed,
+        words=map(word, words),
     )
 
 

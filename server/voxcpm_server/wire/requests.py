@@ -98,6 +98,7 @@ class RequestReader:
             priority=priority,
             lexicon=read_lexicon(config.lexicon),
             trim_leading_silence=read_trim(config, trim),
+            word_timestamps=config.word_timestamps,
         )
 
     def _segmentation(self, segmentation: pb.Segmentation) -> inputs.Segmentation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from voxcpm_grpc.errors import InvalidRequest
@@ -93,7 +94,10 @@ class UploadReader:
         return inputs.Preview(
             mode=mode,
             text=self._text_to_speak(preview.text) if preview.text else "",
-            config=self._speech_of(preview.turn if speaks else pb.TurnConfig(), preview.output, has_prompt=has_prompt),
+            config=replace(
+                self._speech_of(preview.turn if speaks else pb.TurnConfig(), preview.output, has_prompt=has_prompt),
+                word_timestamps=preview.word_timestamps,
+            ),
             auditions=preview.auditions,
         )
 

@@ -98,8 +98,25 @@ async def test_options_and_recordings_become_those_of_a_stream(serve_front):
     assert transcripts == ["The words of it. ", "说的话。"]
 
 
+async def test_the_times_of_words_are_milliseconds_of_the_audio(serve_front):
+    text = "Good morning to you. And a good night."
+    seeded = {"custom_configuration": {"seed": "7"}}
+    asked = request(text, enable_word_time_offsets=True, **seeded)
+    async with serve_front(server=ON) as served:
+        whole = await stub(served).Synthesize(asked)
+        replies = await streamed(served, asked)
+        plain = await streamed(served, request(text, **seeded))
+    found = list(whole.meta.words)
+    assert [word.word for word in found] == text.split()
+    times = [time for word in found for time in (word.start_time, word.end_time)]
+    assert times == sorted(times) and times[0] == 0
+    assert times[-1] == pytest.approx(1000 * len(whole.audio) / 2 / 22050, abs=1)
+    assert [word for reply in replies for word in reply.meta.words] == found
+    assert b"".join(reply.audio for reply in replies) == b"".join(reply.audio for reply in plain)
+    assert not any(reply.meta.words for reply in plain)
+
+
 REFUSED: dict[str, dict[str, Any]] = {
-    "enable_word_time_offsets": {"enable_word_time_offsets": True},
     "custom_dictionary": {"custom_dictionary": "tomato  təˈmeɪˌtoʊ"},
     "custom_configuration.exaggeration_factor": {"custom_configuration": {"exaggeration_factor": "1.5"}},
     "custom_configuration.seed": {"custom_configuration": {"seed": "many"}},

@@ -143,7 +143,7 @@ async def test_a_recording_in_a_data_url_is_a_reference_and_with_its_words_a_pro
         ({"seed": -1}, "seed", "must be 0 to 9223372036854775807"),
         ({"voice": {"name": "x"}}, "voice", "with the key id"),
         ({"voice": "a", "speaker": "b"}, "speaker", "different voices"),
-        ({"word_timestamps": True}, "word_timestamps", "no times of words"),
+        ({"word_timestamps": True}, "word_timestamps", "set stream_format to sse"),
         ({"extra_params": {"cfg": 1}}, "extra_params.cfg", "there are cfg_value, inference_timesteps"),
         ({"extra_params": {"cfg_value": 99}}, "extra_params.cfg_value", "cfg_value"),
         ({"sample_rate": 12345}, "sample_rate", "sample_rate is 12345"),

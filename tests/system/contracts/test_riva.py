@@ -54,6 +54,12 @@ def test_the_voice_of_a_recording_is_taken(service, tmp_path):
     assert len(reply.audio) > 22050
 
 
+def test_the_times_of_words_lie_in_the_audio(service):
+    reply = service.synthesize(SENTENCE, voice_name="rms", sample_rate_hz=RATE, enable_word_time_offsets=True)
+    assert [word.word for word in reply.meta.words] == SENTENCE.split()
+    assert reply.meta.words[-1].end_time <= 1000 * len(reply.audio) / 2 / RATE + 1
+
+
 def test_the_listed_voices_can_be_spoken_with(service):
     """As NVIDIA's program talk.py puts the names together."""
     request = riva_tts_pb2.RivaSynthesisConfigRequest()
@@ -68,7 +74,6 @@ def test_the_listed_voices_can_be_spoken_with(service):
     ("name", "options"),
     [
         ("voice", {"voice_name": "Magpie-Multilingual.EN-US.Aria"}),
-        ("enable_word_time_offsets", {"enable_word_time_offsets": True}),
         ("custom_dictionary", {"custom_dictionary": {"tomato": "təˈmeɪˌtoʊ"}}),
         ("exaggeration_factor", {"custom_configuration": {"exaggeration_factor": "1.5"}}),
         ("sample_rate_hz", {"sample_rate_hz": 12345}),

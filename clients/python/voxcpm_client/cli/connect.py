@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from voxcpm_client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_TIMEOUT, Client
+from voxcpm_client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_TIMEOUT, Client, InvalidArgument
+from voxcpm_client.subtitles import check_suffix
 from voxcpm_grpc.control_characters import escaped
 from voxcpm_grpc.lexicon import read_lexicon
 
@@ -33,6 +34,19 @@ def lexicon(context: click.Context, parameter: click.Parameter, path: Path | Non
         return None if path is None else read_lexicon(path)
     except ValueError as error:
         raise click.BadParameter(escaped(str(error)), ctx=context, param=parameter) from None
+
+
+def subtitle_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """A click callback that checks the name of a file of subtitles, before any audio is paid for."""
+    if path is None:
+        return None
+    try:
+        check_suffix(path)
+    except InvalidArgument as error:
+        raise click.BadParameter(escaped(str(error)), ctx=context, param=parameter) from None
+    if not path.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {escaped(str(path.parent))}", ctx=context, param=parameter)
+    return path
 
 
 def _file(name: str, help: str) -> Callable[[Any], Any]:

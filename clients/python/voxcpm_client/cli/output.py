@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any, BinaryIO, Protocol
 
 import click
 
-from voxcpm_client import Header
+from voxcpm_client import Header, WordTime
 from voxcpm_client.encodings import COMPRESSED_SUFFIXES, PCM, RAW_SUFFIXES, alternatives, suffixes
+from voxcpm_client.subtitles import rendered, subtitles
 from voxcpm_grpc.audio import Encoding, WavWriter
 
 DEFAULT_FILE = Path("speech.wav")
@@ -36,6 +37,7 @@ class Output:
     raw: bool
     play: bool
     encoding: Encoding = Encoding.PCM_S16LE
+    subtitles: Path | None = None
 
     def __post_init__(self) -> None:
         if self.stdout and sys.stdout is None:
@@ -72,6 +74,16 @@ class Output:
                 sinks.append(stack.enter_context(_speakers(header)))
             yield sinks
 
+    @contextmanager
+    def subtitled(self, header: Header, words: Sequence[WordTime]) -> Generator[None]:
+        """Write the subtitles of all words at the end of the block, also after an error. They fit the file of audio."""
+        try:
+            yield
+        finally:
+            if self.subtitles is not None:
+                found = subtitles(words, header.sample_rate, delay_samples=header.codec_delay_samples)
+                self.subtitles.write_text(rendered(found, self.subtitles.suffix), "utf-8")
+
 
 @dataclass(frozen=True, slots=True)
 class _FlushedFile:
@@ -85,7 +97,9 @@ class _FlushedFile:
         self.file.flush()
 
 
-def choose(out: Path | None, *, play: bool, raw: bool, encoding: str | None = None) -> Output:
+def choose(
+    out: Path | None, *, play: bool, raw: bool, encoding: str | None = None, subtitles: Path | None = None
+) -> Output:
     """The outputs for the flags. Without flags: the speakers, or a file if there are none.
 
     encoding: the one that was asked for; None lets the suffix of `out` decide
@@ -104,7 +118,7 @@ def choose(out: Path | None, *, play: bool, raw: bool, encoding: str | None = No
     elif suffix is not None and suffix not in suffixes(chosen):
         known = (".wav", *RAW_SUFFIXES, *COMPRESSED_SUFFIXES) if encoding is None else suffixes(chosen)
         raise click.BadParameter(f"{out} must end in {alternatives(known)}; use - for stdout", param_hint="--out")
-    return Output(path=out, raw=raw or suffix in RAW_SUFFIXES, play=play, encoding=chosen)
+    return Output(path=out, raw=raw or suffix in RAW_SUFFIXES, play=play, encoding=chosen, subtitles=subtitles)
 
 
 def _sound_library() -> Any:

@@ -13,8 +13,8 @@ from typing import Any, cast, get_args
 
 import click
 
-from voxcpm_client import Client, Header, Prompt, SpeechOptions, SpeechWarning, Summary
-from voxcpm_client.cli.connect import InputFile, lexicon
+from voxcpm_client import Client, Header, Prompt, SpeechOptions, SpeechWarning, Summary, WordTime
+from voxcpm_client.cli.connect import InputFile, lexicon, subtitle_file
 from voxcpm_client.cli.layout import json_line
 from voxcpm_client.cli.output import Output, Sink, choose
 from voxcpm_client.options import Continuity, FirstSegment, Priority, SegmentationMode
@@ -206,6 +206,13 @@ OUTPUT = (
     ),
     click.option("--play", is_flag=True, help="Play the audio on the speakers as it arrives."),
     click.option("--raw", is_flag=True, help="Write samples without a WAV header."),
+    click.option(
+        "--subtitles",
+        type=click.Path(dir_okay=False, path_type=Path),
+        callback=subtitle_file,
+        metavar="FILE",
+        help="Also write what is said as subtitles: FILE.vtt (WebVTT) or FILE.srt.",
+    ),
     click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
 )
 
@@ -215,9 +222,15 @@ def speech_options(*groups: tuple[Callable[..., Any], ...]) -> Callable[[Callabl
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
-        def with_speech(*args: Any, out: Path | None, play: bool, raw: bool, **options: Any) -> Any:
+        def with_speech(
+            *args: Any, out: Path | None, play: bool, raw: bool, subtitles: Path | None, **options: Any
+        ) -> Any:
             speech = pop_speech_options(options)
-            choose_output = functools.partial(choose, out, play=play, raw=raw, encoding=speech.get("format"))
+            if subtitles is not None:
+                speech["word_timestamps"] = True
+            choose_output = functools.partial(
+                choose, out, play=play, raw=raw, encoding=speech.get("format"), subtitles=subtitles
+            )
             return command(*args, speech=speech, choose_output=choose_output, **options)
 
         for option in reversed([option for group in (*groups, OUTPUT) for option in group]):
@@ -271,6 +284,7 @@ def speak_into(output: Output, client: Client, text: Text, speech: SpeechOptions
     """Speak `text` into `output` as the audio arrives. After an error or Ctrl-C, a file is still playable."""
     started = time.perf_counter()
     samples, first, sinks, shown = 0, 0.0, list[Sink](), 0
+    words: list[WordTime] = []
     with ExitStack() as stack:
         stream = stack.enter_context(client.speak(text, **speech | {"format": output.encoding}))
         progress = stack.enter_context(Progress())
@@ -278,6 +292,8 @@ def speak_into(output: Output, client: Client, text: Text, speech: SpeechOptions
             if not sinks and stream.header is not None:
                 first = time.perf_counter() - started
                 sinks = stack.enter_context(output.open(stream.header))
+                stack.enter_context(output.subtitled(stream.header, words))
+            words += chunk.words
             for sink in sinks:
                 sink.write(chunk.audio)
             samples += chunk.sample_count
@@ -286,6 +302,8 @@ def speak_into(output: Output, client: Client, text: Text, speech: SpeechOptions
         wall = time.perf_counter() - started
         print_warnings(stream.warnings, shown, progress)
         header, summary = stream.header, stream.summary
+    if output.subtitles is not None and not words:
+        click.echo(f"warning: {output.subtitles} is empty: the server sent no times of words", err=True)
     if header is None or not samples:
         raise click.ClickException(f"the server sent no audio for this text (request {escaped(stream.request_id)})")
     return Report(

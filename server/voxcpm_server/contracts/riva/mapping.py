@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -47,8 +47,6 @@ FIELDS: Mapping[str, str] = {
 
 def config(request: riva.SynthesizeSpeechRequest, models: Models) -> pb.GenerateConfig:
     """The config that speaks as a request says."""
-    if request.enable_word_time_offsets:
-        raise refused("enable_word_time_offsets", "the models give no times of words; set it to false")
     if request.custom_dictionary:
         raise refused("custom_dictionary", "the models read no IPA; write the words as they are spoken")
     if request.encoding not in ENCODINGS:
@@ -62,6 +60,7 @@ def config(request: riva.SynthesizeSpeechRequest, models: Models) -> pb.Generate
         request_id=request.id.value,
         output=pb.AudioFormat(encoding=ENCODINGS[request.encoding], sample_rate_hz=request.sample_rate_hz),
         segmentation=pb.Segmentation(language=request.language_code),
+        word_timestamps=request.enable_word_time_offsets,
     )
     found.model, voice = _voice(request.voice_name, [model.name for model in models])
     if request.HasField("zero_shot_data"):  # clients send the voice of Riva's model beside it
@@ -70,6 +69,18 @@ def config(request: riva.SynthesizeSpeechRequest, models: Models) -> pb.Generate
         found.conditioning.voice = voice
     options.set_options(found.turn, request.custom_configuration, OPTIONS)
     return found
+
+
+def words(found: Iterable[pb.WordTime], rate: int) -> list[riva.WordTiming]:
+    """The times of words in audio of a rate in Hz."""
+    return [
+        riva.WordTiming(
+            word=one.text,
+            start_time=round(1000 * one.start_samples / rate),
+            end_time=round(1000 * one.end_samples / rate),
+        )
+        for one in found
+    ]
 
 
 def texts(text: str) -> list[pb.GenerateRequest]:

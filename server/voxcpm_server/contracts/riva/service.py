@@ -22,12 +22,17 @@ class RivaService(ContractService):
         check_length(request.text, "text", "send it in parts, or by SynthesizeOnline")
         config = complete(mapping.config(request, self.models))
         spoken = await self.speak_whole([config, *mapping.texts(request.text)], call, mapping.FIELDS)
-        meta = riva.SynthesizeSpeechResponseMetadata(text=request.text, processed_text=" ".join(spoken.texts))
+        meta = riva.SynthesizeSpeechResponseMetadata(
+            text=request.text,
+            processed_text=" ".join(spoken.texts),
+            words=mapping.words(spoken.words, spoken.format.sample_rate_hz),
+        )
         return riva.SynthesizeSpeechResponse(audio=spoken.audio, meta=meta, id=request.id)
 
     @rpc(stream=True, name="riva.SynthesizeOnline")
     async def SynthesizeOnline(self, stream: AsyncIterator[riva.SynthesizeSpeechRequest], call: Call) -> None:
         first: riva.SynthesizeSpeechRequest | None = None
+        rate = 0
 
         async def messages() -> AsyncIterator[pb.GenerateRequest]:
             nonlocal first
@@ -42,10 +47,12 @@ class RivaService(ContractService):
                 yield pb.GenerateRequest(flush=pb.Flush())
 
         def reply(chunk: pb.AudioChunk) -> riva.SynthesizeSpeechResponse | None:
-            if not chunk.audio or first is None:
+            nonlocal rate
+            rate = chunk.header.format.sample_rate_hz or rate
+            if first is None or not (chunk.audio or chunk.words):
                 return None
-            text = " ".join(begun(chunk))
-            meta = riva.SynthesizeSpeechResponseMetadata(text=text, processed_text=text)
+            text, words = " ".join(begun(chunk)), mapping.words(chunk.words, rate)
+            meta = riva.SynthesizeSpeechResponseMetadata(text=text, processed_text=text, words=words)
             return riva.SynthesizeSpeechResponse(audio=chunk.audio, meta=meta, id=first.id)
 
         await self.speak(messages(), call, reply, mapping.FIELDS)

@@ -1,0 +1,68 @@
+"""An engine that speaks with Flite, at a fixed pace. Needs no PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from benchmarks.front.paced_engine import INFO, PacedEngine
+from benchmarks.word_times.flite import RATE, VOICES, say
+from voxcpm_grpc.errors import VoxCPMError
+from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, ModelInfo, Request
+
+STEP_SECONDS = 0.16
+SPEAKING = replace(
+    INFO,
+    name="flite",
+    output_sample_rate=RATE,
+    samples_per_step=int(STEP_SECONDS * RATE),
+    languages=("en",),
+)
+
+
+@dataclass(slots=True)
+class FliteEngine(PacedEngine):
+    """Speaks texts with the voice whose number is the seed, modulo their number."""
+
+    info: ModelInfo = SPEAKING
+    _speech: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def add(self, request: Request, limit: int) -> None:
+        PacedEngine.add(self, request, limit)
+        samples = say(request.text, voice_of(request.sampling.seed or 0)).samples
+        self._speech[request.id] = np.pad(samples, (0, -len(samples) % self.info.samples_per_step))
+        self._streams[request.id].steps = len(self._speech[request.id]) // self.info.samples_per_step
+
+    def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]:
+        size = self.info.samples_per_step
+        results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = []
+        for id, stream in list(self._streams.items()):
+            if stream.made < 0:
+                results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=8, cached_tokens=0)))
+                stream.made = 0
+            elif not stream.paused:
+                samples = self._speech[id][stream.made * size : (stream.made + 1) * size]
+                results.append((id, AudioChunk(index=stream.made, samples=samples)))
+                stream.made += 1
+                if stream.made == stream.steps:
+                    del self._streams[id]
+                    results.append((id, Finished(reason=FinishReason.STOP, steps=stream.made, engine_seconds=0.0)))
+        return results
+
+
+def voice_of(seed: int) -> str:
+    return VOICES[seed % len(VOICES)]
+
+
+@dataclass(frozen=True, slots=True)
+class MakeFlite:
+    """Makes the engine in its process. `EngineProcess` pickles it.
+
+    pace: seconds of speech that it makes in a second
+    """
+
+    pace: float = 1.0
+
+    def __call__(self) -> FliteEngine:
+        return FliteEngine(STEP_SECONDS / self.pace)

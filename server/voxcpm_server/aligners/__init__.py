@@ -1,0 +1,1 @@
+"""The times of words in speech: aligners, and the processes that run them."""

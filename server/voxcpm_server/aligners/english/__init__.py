@@ -1,0 +1,1 @@
+"""The aligner of English: pocketsphinx with its own acoustic model and dictionary."""
