@@ -129,7 +129,7 @@ class EngineCall(Generic[T]):
         """
         self.appended += text
         self.text_ended = self.text_ended or last
-        if self._post and not self._ended:
+        if self._post and not self.ended:
             self._post(Append(self.id, text, last))
 
     def cancel(self) -> None:
