@@ -25,7 +25,7 @@ TOY = Family(
 
 
 def register() -> None:
-    """Let this process know the family."""
+    """Let this process, one of its own, know the family to its end."""
     if TOY not in families.FAMILIES:
         families.FAMILIES = (*families.FAMILIES, TOY)
 

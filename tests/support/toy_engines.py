@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from support import toy, toy_family
 from support.engines import Outcome, finished
 
 from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.models import families
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.request import Conditioning, FinishReason, Request, Sampling, VoicePart
@@ -24,8 +26,8 @@ TEXT = "the quick brown fox jumps over a lazy dog and runs through wide green fi
 def toy_engine(
     *, slots: int = 8, device: str = "cpu", graphs: bool = False, positions: int = 512, **settings
 ) -> Engine:
-    toy.register()
-    with tempfile.TemporaryDirectory() as folder:
+    known = mock.patch.object(families, "FAMILIES", (*families.FAMILIES, toy.TOY))
+    with known, tempfile.TemporaryDirectory() as folder:
         made = toy.checkpoint(Path(folder), positions)
         model = load_model(made, LoadOptions(device=torch.device(device), dtype=torch.float32, max_slots=slots))
     return Engine(model, EngineSettings(**settings), torch.device(device), graphs=graphs)
