@@ -22,6 +22,7 @@ from voxcpm_server.aligners.messages import Begin, Drop, Finish, Found, Message,
 
 log = logging.getLogger(__name__)
 READY = ""
+ROUNDING = 1e-6  # seconds by which a word may begin before the end of the one before it
 
 
 def serve(pipe: Connection, names: Sequence[str], log_options: LogOptions) -> None:
@@ -59,9 +60,8 @@ class _Open:
 
     def _checked(self, found: Sequence[Timed]) -> list[Timed]:
         for one in found:
-            if not (
-                self.next <= one.word < self.words and self.until <= one.begin + 1e-6 and one.begin <= one.end < inf
-            ):
+            in_order = self.next <= one.word < self.words and self.until <= one.begin + ROUNDING
+            if not (in_order and one.begin <= one.end < inf):
                 raise ValueError(f"{one} follows word {self.next - 1}, which ends at {self.until}")
             self.next, self.until = one.word + 1, one.end
         return list(found)

@@ -81,28 +81,23 @@ class _EnglishAlignment:
         whole = self._decoder.end()
         if complete and len(whole) < len(self._numbers):  # by itself it may have lost the way, which is rare
             whole = self._decoder.again(self._speech)
-        if complete and len(whole) == len(self._numbers) and self._continues(whole):
+        if complete and len(whole) == len(self._numbers):
             path = whole
         elif complete:  # the speech is not that of the text, at least towards the end
             path = [one for one in path[:-1] if one.end + LAG <= self._decoder.frames]
         self._release(self._decoder)
         return self._timed(path)
 
-    def _continues(self, whole: Sequence[_Frames]) -> bool:
-        """True if the words that were not returned begin after those that were."""
-        returned = self._returned
-        return returned in (0, len(whole)) or whole[returned].begin >= self._end
-
     def _timed(self, path: Sequence[_Frames]) -> Sequence[Timed]:
-        new = path[self._returned :]
-        numbers = self._numbers[self._returned :]
-        self._returned = max(self._returned, len(path))
-        self._end = new[-1].end if new else self._end
-        audible = map(self._loudness.audible, new)
-        return [
-            Timed(number, frames.begin / FRAMES, frames.end / FRAMES)
-            for number, frames in zip(numbers, audible, strict=False)
-        ]
+        """The words of a path that were not returned. Where the path has moved, they begin after those that were."""
+        found: list[Timed] = []
+        for number, frames in zip(self._numbers[self._returned :], path[self._returned :], strict=False):
+            audible = self._loudness.audible(frames)
+            begin = max(audible.begin, self._end)
+            self._end = max(audible.end, begin)
+            found.append(Timed(number, begin / FRAMES, self._end / FRAMES))
+        self._returned += len(found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
