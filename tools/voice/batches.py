@@ -36,7 +36,8 @@ class Layout:
 
     ids: the token of each position. marks: CONTINUE or STOP, plus AUDIO. context, context_at: patches to encode, and
     their positions. target, target_at: patches to predict, some of them several times, and their positions. previous:
-    the patch before each target. Unused entries of `context` are patch 0 at position `positions`, after the last one.
+    the patch before each target. letter: the position of the token that sounds in the target of each position, 0 for
+    none. Unused entries of `context` are patch 0 at position `positions`, after the last one.
     """
 
     positions: int
@@ -45,12 +46,21 @@ class Layout:
 
     @property
     def size(self) -> int:
-        return 2 * self.positions + 2 * self.context + 3 * self.target
+        return 3 * self.positions + 2 * self.context + 3 * self.target
 
     def parts(self, array: Any) -> dict[str, Any]:
         """Views of the parts of an array or tensor of `size` numbers, by name."""
         n, c, t = self.positions, self.context, self.target
-        sizes = {"ids": n, "marks": n, "context": c, "context_at": c, "target": t, "target_at": t, "previous": t}
+        sizes = {
+            "ids": n,
+            "marks": n,
+            "letter": n,
+            "context": c,
+            "context_at": c,
+            "target": t,
+            "target_at": t,
+            "previous": t,
+        }
         views, start = {}, 0
         for name, size in sizes.items():
             views[name] = array[start : start + size]
@@ -66,6 +76,7 @@ class Sequence:
     patch: np.ndarray  # index of the patch at each position, 0 at text
     target: np.ndarray  # True for a patch to predict
     marks: np.ndarray  # CONTINUE, STOP or 0
+    letter: np.ndarray  # position of the token that sounds in a patch to predict, 0 for none
 
 
 class Composer:
@@ -96,8 +107,10 @@ class Composer:
         pair = mode in ("joined", "prompt", "hifi")
         j = self.mate(i, rng) if pair else i
         text = self.joined(j, i, rng) if pair else corpus.text(i)
+        tag = 0  # tokens before the text
         named = mode in UNNAMED and corpus.voice[i] > 0
         if rng.random() < TAGGED[mode] or named:
+            tag = len(self.tags[corpus.voice[i]])
             text = np.concatenate((self.tags[corpus.voice[i]], text))
         reference = prompt = target = np.zeros(0, np.int64)
         if mode == "reference" or (mode == "hifi" and rng.random() < 0.3):
@@ -108,10 +121,17 @@ class Composer:
             prompt = run(corpus.left, corpus.count, j)
         elif mode == "joined":
             target = run(corpus.right, corpus.count, j)
-        target = np.concatenate((target, run(corpus.right, corpus.count, i)))
+        last = run(corpus.right, corpus.count, i)
+        letter = np.concatenate((self.spoken(target, tag), self.spoken(last, len(text) - int(corpus.length[i]))))
+        target = np.concatenate((target, last))
         overtime = int(rng.integers(1, 3)) if rng.random() < OVERTIME else 0
         silence = np.full(overtime, corpus.right[i] + corpus.count[i])
-        return lay_out(text, reference, prompt, target, silence)
+        return lay_out(text, reference, prompt, target, silence, letter)
+
+    def spoken(self, patches: np.ndarray, begin: int) -> np.ndarray:
+        """The token that sounds in each of the patches, in a text in which theirs begins at `begin`; -1 for none."""
+        letter = self.corpus.letter[patches].astype(np.int64)
+        return np.where(letter < 0, -1, begin + letter)
 
 
 def run(first: np.ndarray, count: np.ndarray, i: int) -> np.ndarray:
@@ -120,13 +140,17 @@ def run(first: np.ndarray, count: np.ndarray, i: int) -> np.ndarray:
 
 
 def lay_out(
-    text: np.ndarray, reference: np.ndarray, prompt: np.ndarray, target: np.ndarray, silence: np.ndarray
-) -> Sequence:
-    """The sequence of a text and of patches, by index: reference, prompt, targets, and silence after them."""
+    text: np.ndarray, reference: np.ndarray, prompt: np.ndarray, target: np.ndarray, silence: np.ndarray,
+    letter: np.ndarray,
+) -> Sequence:  # fmt: skip
+    """The sequence of a text and of patches, by index: reference, prompt, targets, and silence after them.
+
+    letter: the token of the text that sounds in each target, -1 for none
+    """
     before = len(text) + 1 + (len(reference) + 2 if len(reference) else 0)
     size = before + len(prompt) + len(target) + len(silence)
     ids, patch, marks = np.zeros(size, np.int32), np.zeros(size, np.int32), np.zeros(size, np.int32)
-    is_target = np.zeros(size, bool)
+    is_target, letter_at = np.zeros(size, bool), np.zeros(size, np.int32)
     if len(reference):
         ids[0], ids[len(reference) + 1] = tokens.REFERENCE_START, tokens.REFERENCE_END
         patch[1 : len(reference) + 1] = reference
@@ -136,15 +160,16 @@ def lay_out(
     first = before + len(prompt)
     end = first + len(target)
     is_target[first:end] = True
+    letter_at[first:end] = np.where(letter < 0, 0, before - 1 - len(text) + letter)
     marks[first : end - 1] = CONTINUE
     marks[end - 1 :] = STOP
-    return Sequence(ids, patch, is_target, marks)
+    return Sequence(ids, patch, is_target, marks, letter_at)
 
 
 def assemble(rows: list[Sequence], width: int, layout: Layout, rng: np.random.Generator) -> np.ndarray:
     """One batch. Rows whose patches do not fit stay empty."""
     count = layout.positions // width
-    ids, patch, marks = (np.zeros((count, width), np.int32) for _ in range(3))
+    ids, patch, marks, letter = (np.zeros((count, width), np.int32) for _ in range(4))
     target = np.zeros((count, width), bool)
     room = layout.context
     for i, row in enumerate(rows):
@@ -154,11 +179,12 @@ def assemble(rows: list[Sequence], width: int, layout: Layout, rng: np.random.Ge
         size = len(row.ids)
         ids[i, :size], patch[i, :size] = row.ids, row.patch
         marks[i, :size], target[i, :size] = row.marks, row.target
+        letter[i, :size] = np.where(row.letter > 0, i * width + row.letter, 0)
     flat = patch.reshape(-1)
     marks += AUDIO * (patch > 0)
     array = np.zeros(layout.size, np.int32)
     parts = layout.parts(array)
-    parts["ids"][:], parts["marks"][:] = ids.reshape(-1), marks.reshape(-1)
+    parts["ids"][:], parts["marks"][:], parts["letter"][:] = ids.reshape(-1), marks.reshape(-1), letter.reshape(-1)
     (audio,) = flat.nonzero()
     parts["context_at"][:] = layout.positions
     parts["context"][: len(audio)], parts["context_at"][: len(audio)] = flat[audio], audio

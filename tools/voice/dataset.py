@@ -2,7 +2,7 @@
 
 A folder holds `speech.json`, the plan of the folder, and two files for each shard NNNN: `speech-NNNN.npy`, the int16
 mono samples of its utterances one after another, and `speech-NNNN.jsonl` with a line for each utterance, {"voice",
-"text", "start", "samples"}. The .jsonl file is written last, so a shard that has one is complete.
+"text", "start", "samples", "letters"}. The .jsonl file is written last, so a shard that has one is complete.
 """
 
 import json
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 RATE = 24_000  # samples per second, of the teacher and of the voice
+STEP = 960  # samples between two of the letters of an utterance: 40 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Utterance:
     voice: str  # name of a Voice
     text: str
     samples: np.ndarray  # int16, mono, at RATE
+    letters: Sequence[int] = ()  # the letter of the text that sounds in each STEP, if it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Entry:
     text: str
     start: int  # first sample in the shard's array
     samples: int
+    letters: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def write_shard(folder: Path, shard: int, utterances: Sequence[Utterance]) -> No
     """Write a shard, completely or not at all."""
     entries, start = [], 0
     for utterance in utterances:
-        entries.append(Entry(utterance.voice, utterance.text, start, len(utterance.samples)))
+        entries.append(Entry(utterance.voice, utterance.text, start, len(utterance.samples), utterance.letters))
         start += len(utterance.samples)
     temporary = folder / f"speech-{shard:04d}.tmp.npy"
     np.save(temporary, np.concatenate([utterance.samples for utterance in utterances]).astype(np.int16))
@@ -123,7 +126,7 @@ class Speech:
             raise IndexError(f"utterance {index} of {len(self.entries)}")
         entry = self.entries[index]
         audio = self._audio[bisect_right(self._ends, index)]
-        return Utterance(entry.voice, entry.text, audio[entry.start : entry.start + entry.samples])
+        return Utterance(entry.voice, entry.text, audio[entry.start : entry.start + entry.samples], entry.letters)
 
     def __iter__(self) -> Iterator[Utterance]:
         return (self[index] for index in range(len(self)))

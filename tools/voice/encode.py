@@ -4,7 +4,7 @@
 
 OUT/patches.npy holds float16 patches [n, 4, 32]; patch 0 is zeros. Every utterance occurs twice: padded with silence on
 the right, as references and targets are, and on the left, as prompts are. One patch of silence follows the first.
-OUT/index.npz holds the places of the utterances and their texts as tokens.
+OUT/index.npz holds the places of the utterances, their texts as tokens, and the token that sounds in each patch.
 """
 
 import argparse
@@ -31,13 +31,14 @@ INDEX = "index.npz"  # written last
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Utterances as patches and tokens. Each array but `patches` and `ids` has one entry for each utterance."""
+    """Utterances as patches and tokens. All arrays but `patches`, `letter` and `ids` have one entry each utterance."""
 
     patches: np.ndarray  # float16 [n, PATCH, LATENT]
     voice: np.ndarray  # index in VOICES
     count: np.ndarray  # patches of the utterance
     right: np.ndarray  # index of the first right-padded patch; index right + count is a patch of silence
     left: np.ndarray  # index of the first left-padded patch
+    letter: np.ndarray  # int16 [n]: the token of its text that sounds in a right-padded patch; -1 if unknown
     ids: np.ndarray  # tokens of all texts, one after another
     start: np.ndarray  # first token
     length: np.ndarray  # tokens
@@ -101,8 +102,15 @@ def encode_all(speech: Speech, audio: Tensor, starts: np.ndarray, codec: Any, sa
                 wanted = patch < column(counts[rows] + extra)
                 patches[(column(first[rows]) + patch)[wanted]] = found[wanted]
     tokenizer = tokens.build()
-    texts = [tokenizer.encode(entry.text, add_special_tokens=False).ids for entry in speech.entries]
+    encodings = [tokenizer.encode(entry.text, add_special_tokens=False) for entry in speech.entries]
+    texts = [encoding.ids for encoding in encodings]
     length = np.array([len(text) for text in texts])
+    letter = np.full(len(patches), -1, np.int16)
+    for entry, encoding, first, count in zip(speech.entries, encodings, right, counts, strict=True):
+        if entry.letters:
+            middle = np.asarray(entry.letters)[(np.arange(count) * PATCH + PATCH // 2).clip(max=len(entry.letters) - 1)]
+            begins = [begin for begin, _ in encoding.offsets]
+            letter[first : first + count] = (np.searchsorted(begins, middle, side="right") - 1).clip(min=0)
     names = [voice.name for voice in VOICES]
     return Corpus(
         patches=patches.cpu().numpy(),
@@ -110,6 +118,7 @@ def encode_all(speech: Speech, audio: Tensor, starts: np.ndarray, codec: Any, sa
         count=counts,
         right=right,
         left=left,
+        letter=letter,
         ids=np.concatenate(texts).astype(np.int32),
         start=np.concatenate(([0], np.cumsum(length)[:-1])),
         length=length,
@@ -119,7 +128,7 @@ def encode_all(speech: Speech, audio: Tensor, starts: np.ndarray, codec: Any, sa
 def save(corpus: Corpus, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / "patches.npy", corpus.patches)
-    fields = ("voice", "count", "right", "left", "ids", "start", "length")
+    fields = ("voice", "count", "right", "left", "letter", "ids", "start", "length")
     np.savez(folder / "index.tmp.npz", **{name: getattr(corpus, name) for name in fields})
     (folder / "index.tmp.npz").replace(folder / INDEX)
 

@@ -6,6 +6,7 @@ the PyPI package kokoro, its sizes from kokoro-onnx (`pip install --no-deps`); t
 """
 
 import importlib.util
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,14 @@ class Sizes:
         config = json.loads((package_folder("kokoro_onnx") / "config.json").read_text(encoding="utf-8"))
         return cls(config, config["vocab"])
 
+    def ends(self, phonemes: str, durations: Sequence[int]) -> list[int]:
+        """The sample at which each phoneme ends. durations: frames of the tokens."""
+        left = iter(durations)
+        frames = itertools.accumulate(
+            (next(left) if one in self.phonemes else 0 for one in phonemes), initial=next(left)
+        )
+        return [FRAME * end for end in frames][1:]
+
     def tokens(self, phonemes: str) -> list[int]:
         """The tokens of a sentence, with one at each end. Raises ValueError if there are none or too many."""
         found = [self.phonemes[one] for one in phonemes if one in self.phonemes]
@@ -55,6 +64,14 @@ class Sentence:
     style: str  # name of a voice
     phonemes: str
     speed: float = 1.0  # of the pace that the model predicts
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A sentence that was spoken, on the CPU."""
+
+    samples: Tensor
+    ends: Sequence[int]  # the sample at which each phoneme of the sentence ends; unknown ones take no time
 
 
 def package_folder(package: str) -> Path:
@@ -235,15 +252,17 @@ class Teacher:
         audio = self.networks.decoder(textual, pitch, loudness, given.style[:, :STYLE])[:, 0]
         return [row[: int(length) * FRAME] for row, length in zip(audio, self.span.lengths.tolist(), strict=True)]
 
-    def speak(self, sentences: Sequence[Sentence]) -> list[Tensor]:
-        """The samples of sentences, on the CPU."""
+    def speak(self, sentences: Sequence[Sentence]) -> list[Spoken]:
+        """Speak sentences."""
         found = self.prosody(sentences)
         sounds: list[Tensor] = [torch.empty(0)] * len(sentences)
         for rows in batches(found.durations.sum(1).tolist(), TOGETHER):
             made = self.sound(found.rows(torch.tensor(rows, device=self.device)))
             for row, sound in zip(rows, made, strict=True):
                 sounds[row] = sound.cpu()
-        return sounds
+        durations = found.durations.tolist()
+        ends = (self.sizes.ends(one.phonemes, row) for one, row in zip(sentences, durations, strict=True))
+        return [Spoken(sound, end) for sound, end in zip(sounds, ends, strict=True)]
 
 
 def batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:

@@ -19,6 +19,8 @@ from tools.voice.batches import AUDIO, STOP
 UNCONDITIONAL = 0.1  # share of targets without condition, for guidance
 STOP_WEIGHT = 0.5  # of the stop loss against the flow-matching loss
 STOP_BALANCE = 2.0  # weight of a position that must stop
+LETTER_WEIGHT = 0.1  # of the loss of letters against the flow-matching loss
+NEAR = (-2, -1, 0, 1, 2)  # letters to tell, from the one that sounds in the middle of a patch
 
 
 class VoiceModel(nn.Module):
@@ -131,11 +133,34 @@ def causal(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
     return out.transpose(1, 2).flatten(0, 1)
 
 
-class Forward:
-    """The forward pass of a VoiceModel. dtype: of its activations."""
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """The losses of a batch."""
 
-    def __init__(self, net: VoiceModel, dtype: torch.dtype, device: torch.device, functions: LayerFunctions) -> None:
-        self.net, self.dtype, self.functions = net, dtype, functions
+    flow: Tensor  # of flow matching
+    stop: Tensor
+    letters: Tensor  # of the letters that sound in the next patch, told from what the language model says of it
+
+    @property
+    def all(self) -> Tensor:
+        return self.flow + STOP_WEIGHT * self.stop + LETTER_WEIGHT * self.letters
+
+    @property
+    def each(self) -> Tensor:
+        """Flow, stop and letters, [3]."""
+        return torch.stack((self.flow, self.stop, self.letters)).detach()
+
+
+class Forward:
+    """The forward pass of a VoiceModel. dtype: of its activations.
+
+    reader: tells the letters near the one that sounds next. It is no part of the checkpoint.
+    """
+
+    def __init__(
+        self, net: VoiceModel, reader: nn.Linear, dtype: torch.dtype, device: torch.device, functions: LayerFunctions
+    ) -> None:
+        self.net, self.reader, self.dtype, self.functions = net, reader, dtype, functions
         rope = net.base_lm.rope_emb
         self.cos, self.sin = (table.float().to(device) for table in (rope.cos_cached, rope.sin_cached))
 
@@ -213,6 +238,15 @@ class Forward:
         net = self.net
         return linear(net.stop_head, F.silu(linear(net.stop_proj, y))).float()
 
+    def letters_loss(self, y: Tensor, ids: Tensor, letter: Tensor) -> Tensor:
+        """The loss of the letters near the one that sounds in the patch after each position. letter: see `Layout`."""
+        vocabulary = len(self.net.base_lm.embed_tokens.weight)
+        logits = linear(self.reader, y[:-1]).float().unflatten(1, (len(NEAR), vocabulary))
+        near = letter[1:, None] + torch.tensor(NEAR, device=ids.device)
+        each = F.cross_entropy(logits.transpose(1, 2), ids[near.clamp(0, len(ids) - 1)], reduction="none").mean(1)
+        weight = (letter[1:] > 0).float()
+        return (each * weight).sum() / weight.sum().clamp(min=1)
+
     def velocity(self, x: Tensor, mu: Tensor, time: Tensor, before: Tensor) -> Tensor:
         """The velocity of the flow. x, before: [n, patch, latent]. mu: [n, 2, width]. time: float32 [n]."""
         net = self.net.feat_decoder.estimator
@@ -229,8 +263,8 @@ class Forward:
     def perceptron(mlp: Any, x: Tensor) -> Tensor:
         return linear(mlp.linear_2, F.silu(linear(mlp.linear_1, x)))
 
-    def losses(self, parts: dict[str, Tensor], table: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """The flow-matching loss and the stop loss of a batch. parts: see `batches.Layout`. table: all patches."""
+    def losses(self, parts: dict[str, Tensor], table: Tensor, width: int) -> Losses:
+        """The losses of a batch. parts: see `batches.Layout`. table: all patches."""
         parts = {name: part.long() for name, part in parts.items()}
         marks = parts["marks"]
         audio, wanted = marks >= AUDIO, marks % AUDIO
@@ -249,7 +283,14 @@ class Forward:
         wanted = wanted[1:]  # the stop head decides at the position before the patch
         each = F.cross_entropy(logits, (wanted == STOP).long(), reduction="none")
         weight = (wanted > 0).float() * torch.where(wanted == STOP, STOP_BALANCE, 1.0)
-        return flow_loss, (each * weight).sum() / weight.sum().clamp(min=1)
+        stop_loss = (each * weight).sum() / weight.sum().clamp(min=1)
+        return Losses(flow_loss, stop_loss, self.letters_loss(y, parts["ids"], parts["letter"]))
+
+
+def new_reader(net: VoiceModel) -> nn.Linear:
+    """A reader of letters for `Forward`."""
+    vocabulary, hidden = net.base_lm.embed_tokens.weight.shape
+    return nn.Linear(hidden, len(NEAR) * vocabulary)
 
 
 def times(count: int, device: torch.device) -> Tensor:

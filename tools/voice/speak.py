@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from tools.voice.alignment import letters
 from tools.voice.dataset import RATE, Plan, Utterance, is_complete, write_plan, write_shard
-from tools.voice.kokoro import Sentence, Teacher
+from tools.voice.kokoro import Sentence, Spoken, Teacher
 from tools.voice.phonemes import Line, read
-from tools.voice.trimming import PEAK, level, trim
+from tools.voice.trimming import PEAK, level, sounding
 from tools.voice.voices import VOICES, find
 
 SHARD = 250  # utterances
@@ -34,15 +34,19 @@ def sentence(line: Line) -> Sentence:
     return Sentence(voice.kokoro, line.phonemes, voice.speed)
 
 
-def finished(sound: Tensor) -> np.ndarray:
-    """The samples of the teacher as int16, trimmed and scaled."""
-    loud = sound.numpy() / max(1e-9, float(sound.abs().max()))
-    return level(trim(np.rint(PEAK * 32767 * loud).astype(np.int16), RATE))
+def finished(line: Line, spoken: Spoken) -> Utterance:
+    """The utterance of a line: the samples of the teacher as int16, trimmed and scaled."""
+    sound = spoken.samples
+    loud = np.rint(PEAK * 32767 / max(1e-9, float(sound.abs().max())) * sound.numpy()).astype(np.int16)
+    part = sounding(loud, RATE)
+    samples = level(loud[part])
+    spelled = letters(line.text, line.phonemes, spoken.ends, part.start, len(samples))
+    return Utterance(line.voice, line.text, samples, spelled.tolist())
 
 
-def write(folder: Path, shard: int, lines: Sequence[Line], sounds: Sequence[Tensor]) -> float:
+def write(folder: Path, shard: int, lines: Sequence[Line], spoken: Sequence[Spoken]) -> float:
     """Write a shard, and return its seconds of speech."""
-    made = [Utterance(line.voice, line.text, finished(sound)) for line, sound in zip(lines, sounds, strict=True)]
+    made = [finished(line, one) for line, one in zip(lines, spoken, strict=True)]
     write_shard(folder, shard, made)
     return sum(len(one.samples) for one in made) / RATE
 
@@ -63,8 +67,8 @@ def speak_all(
         for done, number in enumerate(missing, 1):
             torch.manual_seed(seed * 1_000_003 + number)
             chosen = shards[number]
-            sounds = teacher.speak([sentence(line) for line in chosen])
-            written.append(writers.submit(write, out, number, chosen, sounds))
+            spoken = teacher.speak([sentence(line) for line in chosen])
+            written.append(writers.submit(write, out, number, chosen, spoken))
             if len(written) > AHEAD:
                 seconds += written.pop(0).result()
             if done % 10 == 0 or done == len(missing):

@@ -25,10 +25,11 @@ from torch import Tensor, nn
 from tools.voice import pace, tokens
 from tools.voice.batches import WIDTHS, Batch, Composer, Layout, Stream, batched, held_out
 from tools.voice.encode import INDEX, load
-from tools.voice.model import STOP_WEIGHT, Forward, LayerFunctions, VoiceModel
+from tools.voice.model import Forward, LayerFunctions, VoiceModel, new_reader
 from tools.voice.muon import Muon
 from tools.voice.pace import Budget, Graphed, rate
 from tools.voice.shapes import LATENT, PATCH, model_config
+from tools.voice.train_vae import halved
 
 EMA = 0.999
 WARMUP, DECAY_FROM = 200, 0.45
@@ -52,19 +53,22 @@ class Trainer:
         self.table = table
         self.net = VoiceModel(config).to(device)
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-        self.forward = Forward(self.net, dtype, device, LayerFunctions.fast() if fast else LayerFunctions())
-        self.plain = Forward(self.net, dtype, device, LayerFunctions())
+        self.reader = reader = new_reader(self.net).to(device)
+        functions = LayerFunctions.fast() if fast else LayerFunctions()
+        self.forward = Forward(self.net, reader, dtype, device, functions)
+        self.plain = Forward(self.net, reader, dtype, device, LayerFunctions())
         self.weights = dict(self.net.named_parameters())
         self.mean = {name: p.detach().clone() for name, p in self.weights.items()}
         self.rate = torch.tensor(0.0, device=device)
         matrices = [p for name, p in self.weights.items() if p.ndim == 2 and ".layers." in name and not adamw]
         mine = {id(p) for p in matrices}
-        self.others = [p for p in self.weights.values() if id(p) not in mine]
+        self.trained = [*self.weights.values(), *reader.parameters()]
+        self.others = [p for p in self.trained if id(p) not in mine]
         extra = {"fused": True, "capturable": True} if device.type == "cuda" else {}
         self.adam = torch.optim.AdamW(self.others, lr=self.rate, betas=(0.9, 0.98), weight_decay=DECAY, **extra)
         self.muon = Muon(matrices, self.rate, DECAY)
         self.incoming = torch.zeros(layout.size, dtype=torch.int32, device=device)
-        self.sums = torch.zeros(3, device=device)  # of flow loss, stop loss and gradient norm
+        self.sums = torch.zeros(4, device=device)  # of the losses of flow, stop and letters, and of the gradient norm
         pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self.graphs = {
             width: Graphed(lambda width=width: self.step(width), self.reset, device, pool) for width in WIDTHS
@@ -72,19 +76,19 @@ class Trainer:
         self.steps = self.chunk = 0
 
     def reset(self) -> None:
-        for p in self.weights.values():
+        for p in self.trained:
             p.grad = None
 
     def step(self, width: int) -> None:
-        flow, stop = self.forward.losses(self.layout.parts(self.incoming), self.table, width)
-        (flow + STOP_WEIGHT * stop).backward()
-        norm = nn.utils.clip_grad_norm_(self.weights.values(), 1.0, foreach=True)
+        losses = self.forward.losses(self.layout.parts(self.incoming), self.table, width)
+        losses.all.backward()
+        norm = nn.utils.clip_grad_norm_(self.trained, 1.0, foreach=True)
         self.adam.step()
         self.muon.step()
         with torch.no_grad():
             means, weights = list(self.mean.values()), list[Tensor](self.weights.values())
             torch._foreach_lerp_(means, weights, 1 - EMA)  # pyright: ignore[reportPrivateImportUsage]
-            self.sums += torch.stack((flow, stop, norm)).detach()
+            self.sums += torch.cat((losses.each, norm.detach()[None]))
 
     def feed(self, batch: Batch) -> None:
         array = torch.from_numpy(batch.array)
@@ -114,30 +118,29 @@ class Trainer:
         """The state of the optimizers, in place. It is complete after the first step."""
         return [t for p in self.others for t in self.adam.state[p].values()] + self.muon.momenta
 
-    def validate(self, batches: list[Batch]) -> tuple[float, float]:
-        """The mean losses of the current weights. Every call uses the same random draws."""
+    def validate(self, batches: list[Batch]) -> tuple[float, float, float]:
+        """The mean losses of flow, stop and letters of the current weights. Every call uses the same random draws."""
         devices = [self.device] if self.device.type == "cuda" else []
-        sums = np.zeros(2)
+        sums = np.zeros(3)
         with torch.no_grad(), torch.random.fork_rng(devices):
             torch.manual_seed(0)
             for batch in batches:
                 array = torch.from_numpy(batch.array).to(self.device)
-                losses = self.plain.losses(HELD.parts(array), self.table, batch.width)
-                sums += [float(loss) for loss in losses]
-        flow, stop = sums / len(batches)
-        return flow, stop
+                sums += self.plain.losses(HELD.parts(array), self.table, batch.width).each.tolist()
+        flow, stop, letters = sums / len(batches)
+        return flow, stop, letters
 
     def save(self, folder: Path, spent: float) -> None:
         """Write each file, completely or not at all."""
         averaged = {name: tensor.cpu() for name, tensor in self.mean.items()}
         save_file(averaged, folder / "averaged.tmp")
         (folder / "averaged.tmp").replace(folder / "averaged.safetensors")
-        state = {"steps": self.steps, "chunk": self.chunk, "spent": spent, "net": self.net.state_dict()}
-        state["moments"] = self.moments()
+        done = {"steps": self.steps, "chunk": self.chunk, "spent": spent}
+        reader = self.reader.state_dict()
+        state = done | {"net": self.net.state_dict(), "reader": reader, "moments": self.moments()}
         torch.save(state, folder / "state.tmp")
         (folder / "state.tmp").replace(folder / "state.pt")
-        brief = {"steps": self.steps, "chunk": self.chunk, "spent": spent}
-        brief |= {"net": {name: tensor.half() for name, tensor in averaged.items()}}
+        brief = done | {"net": halved(averaged), "reader": halved(reader)}
         torch.save(brief, folder / "brief.tmp")
         (folder / "brief.tmp").replace(folder / "brief.pt")
 
@@ -160,6 +163,7 @@ class Trainer:
         with torch.no_grad():
             for name, tensor in state["net"].items():
                 self.weights[name].copy_(tensor)
+            self.reader.load_state_dict(state["reader"])
             for name, tensor in mean.items():
                 self.mean[name].copy_(tensor)
             for mine, tensor in zip(self.moments(), state.get("moments", self.moments()), strict=True):
@@ -201,15 +205,15 @@ def run(trainer: Trainer, batches: Any, held: list[Batch], budget: Budget, out: 
         spent = budget.spent
         if spent - shown >= SHOW_EVERY:
             done = trainer.steps - steps_then
-            flow, stop, norm = (trainer.sums / done).tolist()
+            flow, stop, letters, norm = (trainer.sums / done).tolist()
             took = (time.monotonic() - time_then) / done * 1000
-            held_flow, held_stop = trainer.validate(held)
+            held_flow, held_stop, held_letters = trainer.validate(held)
             log(
                 f"{spent:.0f} s, step {trainer.steps} ({took:.1f} ms), rate {float(trainer.rate):.1e}: "
-                f"flow {flow:.4f}, stop {stop:.4f}, gradient {norm:.2f}; "
-                f"held out: flow {held_flow:.4f}, stop {held_stop:.4f}",
-                seconds=spent, step=trainer.steps, ms=took, flow=flow, stop=stop, held_flow=held_flow,
-                held_stop=held_stop,
+                f"flow {flow:.4f}, stop {stop:.4f}, letters {letters:.3f}, gradient {norm:.2f}; "
+                f"held out: flow {held_flow:.4f}, stop {held_stop:.4f}, letters {held_letters:.3f}",
+                seconds=spent, step=trainer.steps, ms=took, flow=flow, stop=stop, letters=letters,
+                held_flow=held_flow, held_stop=held_stop, held_letters=held_letters,
             )  # fmt: skip
             if not math.isfinite(flow + held_flow):
                 raise SystemExit("the loss is not finite; train again at a lower --rate")

@@ -9,8 +9,8 @@ LEVEL = 0.1  # root mean square of an utterance with its margins; full scale is 
 PEAK = 0.95
 
 
-def trim(samples: np.ndarray, rate: int) -> np.ndarray:
-    """The samples with at most MARGIN seconds of silence at both ends. Raises ValueError if all are silent.
+def sounding(samples: np.ndarray, rate: int) -> slice:
+    """The part with at most MARGIN seconds of silence at both ends. Raises ValueError if all samples are silent.
 
     rate: samples per second
     """
@@ -21,7 +21,12 @@ def trim(samples: np.ndarray, rate: int) -> np.ndarray:
         raise ValueError(f"the {len(samples)} samples are silent")
     sound = np.flatnonzero(loud > QUIET * loud.max())
     margin = round(MARGIN * rate)
-    return samples[max(0, sound[0] * frame - margin) : (sound[-1] + 1) * frame + margin]
+    return slice(max(0, int(sound[0]) * frame - margin), min(len(samples), (int(sound[-1]) + 1) * frame + margin))
+
+
+def trim(samples: np.ndarray, rate: int) -> np.ndarray:
+    """The part of the samples that `sounding` gives."""
+    return samples[sounding(samples, rate)]
 
 
 def level(samples: np.ndarray) -> np.ndarray:

@@ -51,7 +51,11 @@ def test_sentences_come_back_in_their_order(toy: Teacher, monkeypatch: pytest.Mo
     monkeypatch.setattr(kokoro, "TOGETHER", 1)  # a pass for each
     lengths = toy.prosody(SENTENCES).durations.sum(1).tolist()
     assert len(set(lengths)) == len(SENTENCES)
-    assert [len(sound) for sound in toy.speak(SENTENCES)] == [length * FRAME for length in lengths]
+    spoken = toy.speak(SENTENCES)
+    assert [len(one.samples) for one in spoken] == [length * FRAME for length in lengths]
+    for one, sentence in zip(spoken, SENTENCES, strict=True):
+        assert len(one.ends) == len(sentence.phonemes) and (np.diff(one.ends) >= 0).all()
+        assert one.ends[0] > 0 and one.ends[-1] < len(one.samples), "there is a token before and after the phonemes"
 
 
 def test_a_slower_voice_takes_longer(toy: Teacher) -> None:
@@ -88,7 +92,7 @@ def test_the_released_weights_speak_as_their_file_does(tmp_path: Path) -> None:
     style = torch.from_numpy(styles["jf_alpha"].astype(np.float32)).reshape(-1, 2 * kokoro.STYLE)
     teacher = Teacher(Sizes.released(), kokoro.released_weights(), {"alpha": style}, CPU)
     phonemes = "ðə tɹˈAn əɹˈIvd tˈɛn mˈɪnɪts lˈAt."
-    (sound,) = teacher.speak([Sentence("alpha", phonemes)])
+    sound = teacher.speak([Sentence("alpha", phonemes)])[0].samples
 
     model = tmp_path / "kokoro.onnx"
     model.write_bytes(b"".join((kokoro.package_folder(part) / "part.bin").read_bytes() for part in PARTS))

@@ -31,12 +31,16 @@ def corpus() -> Corpus:
     right = 1 + np.concatenate(([0], np.cumsum(2 * count + 1)[:-1]))
     patches = rng.normal(size=(int(1 + (2 * count + 1).sum()), PATCH, LATENT)).astype(np.float16)
     patches[0] = 0
+    letter = np.full(len(patches), -1, np.int16)
+    for first, patches_of, tokens_of in zip(right, count, length, strict=True):
+        letter[first : first + patches_of] = np.linspace(0, tokens_of - 1, patches_of).astype(int)
     return Corpus(
         patches=patches,
         voice=np.arange(40) % len(VOICES),
         count=count,
         right=right,
         left=right + count + 1,
+        letter=letter,
         ids=rng.integers(4, 30, int(length.sum())).astype(np.int32),
         start=np.concatenate(([0], np.cumsum(length)[:-1])),
         length=length,
@@ -50,7 +54,7 @@ def drawn(corpus: Corpus, count: int) -> list[Sequence]:
 
 def test_training_pass_equals_the_official_model(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     from tools.voice import official
-    from tools.voice.model import Forward, LayerFunctions, VoiceModel
+    from tools.voice.model import Forward, LayerFunctions, VoiceModel, new_reader
 
     torch.manual_seed(0)
     config = model_config(tokens.VOCABULARY, toy=True)
@@ -60,7 +64,7 @@ def test_training_pass_equals_the_official_model(corpus: Corpus, monkeypatch: py
     array = torch.from_numpy(batches.assemble(rows, width, layout, np.random.default_rng(0)))
     parts = {name: part.long() for name, part in layout.parts(array).items()}
     table = torch.from_numpy(corpus.patches).float()
-    forward = Forward(net, torch.float32, torch.device("cpu"), LayerFunctions())
+    forward = Forward(net, new_reader(net), torch.float32, torch.device("cpu"), LayerFunctions())
     audio = parts["marks"] >= AUDIO
     y, z = forward.hidden(parts["ids"], audio, table[parts["context"]], parts["context_at"], width)
     mu = forward.conditions(y, z, parts["target_at"])
@@ -106,6 +110,17 @@ def test_every_patch_of_an_utterance_is_a_target_and_the_last_one_stops(corpus: 
         assert (row.ids[row.patch > 0] == 0).all()
 
 
+def test_every_patch_to_predict_names_the_token_that_sounds_in_it(corpus: Corpus) -> None:
+    owner = {}
+    for i, (first, count) in enumerate(zip(corpus.right, corpus.count, strict=True)):
+        owner |= dict.fromkeys(range(first, first + count), i)
+    for row in drawn(corpus, 200):
+        for at in np.flatnonzero(row.target):
+            spoken = corpus.text(owner[row.patch[at]])[corpus.letter[row.patch[at]]]
+            assert row.letter[at] == 0 or row.ids[row.letter[at]] == spoken
+        assert not row.letter[~row.target].any() and row.letter.any()
+
+
 def test_a_batch_has_each_row_once_and_predicts_targets_only(corpus: Corpus) -> None:
     layout = Layout(positions=1536, context=900, target=500)
     for batch in batches.batched(drawn(corpus, 60), layout, np.random.default_rng(1)):
@@ -115,6 +130,9 @@ def test_a_batch_has_each_row_once_and_predicts_targets_only(corpus: Corpus) -> 
         where = dict(zip(parts["context_at"][real].tolist(), parts["context"][real].tolist(), strict=True))
         for at, target, previous in zip(parts["target_at"], parts["target"], parts["previous"], strict=True):
             assert where[at] == target and where.get(at - 1, 0) == previous
+        named = np.flatnonzero(parts["letter"])
+        assert (parts["letter"][named] // batch.width == named // batch.width).all(), "a letter of its own row"
+        assert (parts["ids"][parts["letter"][named]] > 0).all()
 
 
 def official_codec(config: dict[str, Any], tensors: dict[str, Any] | None = None) -> Any:
