@@ -298,7 +298,6 @@ class SpeechModel(ABC):
     def feed(self, slot: int, plan: Plan, state: SlotState) -> None:
         """Write the text of a plan that has grown to the slot of its stream."""
         raise NotImplementedError("a model that can stream texts implements this")
-        raise NotImplementedError("a model that can stream texts implements this")
 
     def unread(self, plan: Plan, steps: int) -> str:
         """The end of the text that a stream has not read in so many steps with audio."""
