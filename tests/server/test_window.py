@@ -14,7 +14,7 @@ from support.fake_engine import request
 from support.sessions import IDLE_SECONDS, SlowClient, session
 from support.waiting import HANG_SECONDS
 
-from voxcpm_grpc.ipc.messages import Allow, Cancel, Submit
+from voxcpm_grpc.ipc.messages import Allow, Append, Cancel, Submit
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.request import AudioChunk, Event
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -51,7 +51,7 @@ class Engine:
         window.open(call)
         return engine
 
-    def receive(self, command: Allow | Cancel) -> None:
+    def receive(self, command: Allow | Append | Cancel) -> None:
         if isinstance(command, Allow):
             assert command.limit > self.limit, "a limit never falls"
             self.limit = command.limit
