@@ -35,9 +35,8 @@ def toy_server(folder: Path) -> Iterator[Server]:
     (folder / "model").mkdir(exist_ok=True)
     path = os.pathsep.join([str(folder / "site"), str(TESTS), os.environ.get("PYTHONPATH", "")])
     flags = ("--fronts", "2", "--devices", "cpu")
-    with serving(
-        folder / "voices", *flags, model=checkpoint(folder / "model"), environment={"PYTHONPATH": path}
-    ) as server:
+    model, environment = checkpoint(folder / "model"), {"PYTHONPATH": path}
+    with serving(folder / "voices", *flags, model=model, family=(), environment=environment) as server:
         yield server
 
 

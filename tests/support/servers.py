@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from support.checkpoints import TINY
 from support.waiting import HANG_SECONDS, NEVER_SECONDS
 
 STOP_SECONDS = HANG_SECONDS
-LIGHT = ("--decode-workers", "1", "--engine.compile", "off")  # no compiler works for minutes beside the tests
+NO_COMPILER = ("--engine.compile", "off")  # which would work for minutes beside the tests
 # On a busy host only the end of a process, and no timeout, means that an engine or a front is lost.
 UNTIMED = (
     "--supervision.silence-seconds",
@@ -64,13 +64,19 @@ class Server:
 
 @contextmanager
 def serving(
-    voices: str | Path, *flags: str, model: Path | str = TINY, environment: Mapping[str, str] | None = None
+    voices: str | Path,
+    *flags: str,
+    model: Path | str = TINY,
+    family: Sequence[str] = NO_COMPILER,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """Serve a model on a free port, with the voice store at a URL, until the end of the block.
 
+    family: flags that its family has
     environment: variables that the processes get beside those of this one
     """
-    command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", "127.0.0.1:0", *LIGHT]
+    light = ("--decode-workers", "1", *family)
+    command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", "127.0.0.1:0", *light]
     with tempfile.NamedTemporaryFile("w+", prefix="voxcpm-", suffix=".log") as log:
         process = subprocess.Popen(
             [*command, "--model", str(model), "--voices.url", str(voices), *UNTIMED, *flags],
