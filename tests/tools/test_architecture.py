@@ -1,6 +1,7 @@
 """The pages about the architecture, and their picture, say what is true."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,8 @@ def rows(heading: str, after: str) -> dict[str, int]:
     """The numbers of the rows of a table that has folders and files in its first column, by their module."""
     part = PAGE.partition(heading)[2].partition(after)[0]
     cells = re.findall(r"^\| (`[^|]*) \|", part, re.MULTILINE)
-    names = [
-        (name.replace("/", "."), number)
-        for number, cell in enumerate(cells)
-        for name in re.findall(r"`([\w/]+?)(?:/|\.py)`", cell)
-    ]
+    paths = [(path, number) for number, cell in enumerate(cells) for path in re.findall(r"`([\w/]+?)(?:/|\.py)`", cell)]
+    names = [(path.replace("/", "."), number) for path, number in paths]
     found = dict(names)
     assert len(found) == len(names)
     return found
@@ -31,19 +29,19 @@ def rows(heading: str, after: str) -> dict[str, int]:
 )
 def test_the_tables_of_folders_have_every_row_and_the_order_of_their_imports(heading, after, package):
     table, others = rows(heading, after), ("voxcpm_", "benchmarks", "tools")
-
-    def row_of(module: str) -> str:
-        name = re.sub(r"^models\.\w+\.family$", "models.family", module.removeprefix(package))
-        return name if name in table else name.partition(".")[0]
-
     imports = [
-        (row_of(row), row_of(entry))
+        (row_of(row.removeprefix(package), table), row_of(entry.removeprefix(package), table))
         for row, entries in RULES.items()
         if (row.startswith(package) if package else not row.startswith(others))
         for entry in ("", *entries)
     ]
     assert {row for row, _ in imports} == table.keys()
     assert [f"{row} imports {entry}" for row, entry in imports if table.get(entry, -1) > table[row]] == []
+
+
+def row_of(module: str, table: Mapping[str, int]) -> str:
+    """The name of the row of a module: its own, or that of its first folder."""
+    return module if module in table else module.partition(".")[0]
 
 
 def test_the_folders_in_the_picture_exist():

@@ -334,7 +334,8 @@ def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor) -> Ten
     It is finite if `finite` is True for its slot, too. The last column tells that there is audio.
     """
     whole = audio.isfinite().all(1) & finite[slot]
-    return torch.cat([audio.float(), stop[slot, None], whole[:, None], torch.ones_like(whole)[:, None]], dim=1)
+    spoken = torch.ones(len(audio), 1, device=audio.device)
+    return torch.cat([audio.float(), stop[slot, None], whole[:, None], spoken], dim=1)
 
 
 def conditioning(

@@ -15,7 +15,7 @@ def noise(*shape: int) -> np.ndarray:
 def test_chunks_of_the_codec_are_bounded_and_join(tiny):
     waveform = noise(16000 * 7 + 123) * 0.3
     chunks = [chunk for _, chunk in tiny.codec.encode(waveform, Role.PROMPT)]
-    patch = tiny.info.samples_per_patch
+    patch = tiny.info.input_samples_per_step
     assert len(chunks) > 3
     assert max(len(chunk) for chunk in chunks) * patch <= 2 * 16000
     padded = np.pad(waveform, (-len(waveform) % patch, 0))
@@ -30,7 +30,7 @@ def test_chunks_of_the_codec_are_bounded_and_join(tiny):
 
 @pytest.mark.parametrize("role", Role)
 def test_padding_fills_the_first_patch_of_a_prompt_or_the_last_of_a_reference(tiny, role):
-    waveform, patch = noise(3000) * 0.3, tiny.info.samples_per_patch
+    waveform, patch = noise(3000) * 0.3, tiny.info.input_samples_per_step
     zeros = np.zeros(2 * patch - 3000, np.float32)
     full = np.concatenate([zeros, waveform] if role is Role.PROMPT else [waveform, zeros])
     ours, theirs = (encoded(tiny.codec, x, role) for x in (waveform, full))

@@ -25,7 +25,7 @@ def test_info_describes_the_checkpoint(load):
     info = model.info
     assert (info.name, info.architecture, info.dtype, info.device) == ("tiny", "voxcpm2", "float32", "cpu")
     assert (info.input_sample_rate, info.output_sample_rate) == (16000, 48000)
-    assert (info.samples_per_patch, info.samples_per_step) == (2560, 7680)
+    assert (info.input_samples_per_step, info.samples_per_step) == (2560, 7680)
     assert info.latents == LatentShape(frames=4, dim=8)
     assert (info.max_slots, info.max_model_len, info.option("inference_timesteps").choices) == (5, 512, (4, 10))
     assert (model.layout.layers, model.layout.heads, model.layout.head_dim) == (5, 2, 16)

@@ -33,7 +33,7 @@ def test_info_describes_the_checkpoint(load, path):
     assert not info.can("reference") and not info.can("hifi") and not info.can("style")
     rate, patch, hop = (16000, 2, 640) if path == SMALLEST else (44100, 4, 1764)
     assert (info.input_sample_rate, info.output_sample_rate, info.latents.frames) == (rate, rate, patch)
-    assert (info.samples_per_patch, info.samples_per_step) == (patch * hop, patch * hop)
+    assert (info.input_samples_per_step, info.samples_per_step) == (patch * hop, patch * hop)
 
 
 def test_defaults_are_those_of_the_released_code():
