@@ -167,7 +167,7 @@ class SpeechStream(tts.SynthesizeStream):
         try:
             async with stream:
                 async for chunk in stream:
-                    # The place for `word_timestamps` of the contract: its words instead of these estimates.
+                    # Estimates: those of `word_timestamps` come after their audio, and words are wanted before.
                     for word in words.of(chunk):
                         output_emitter.push_timed_transcript(TimedString(word.text, word.start, word.end))
                     output_emitter.push(chunk.audio)

@@ -221,7 +221,7 @@ class VoxCPMTTSService(TTSService):
         try:
             async with turn.session as session:
                 async for chunk in session:
-                    # The place for `word_timestamps` of the contract: its words instead of these estimates.
+                    # Estimates: those of `word_timestamps` come after their audio, and words are wanted before.
                     for word in turn.words.of(chunk):
                         await self.add_word_timestamps([(word.text, word.start)], context_id, not word.spaced)
                     if chunk.audio:
