@@ -201,9 +201,10 @@ def test_what_is_not_there_is_named(hub, download):
 
 
 def test_a_revision_is_downloaded(hub, download):
-    hub.repositories["org/model"]["v1"] = FILES | {"config.json": b'{"older": true}'}
+    older = b'{"architecture": "voxcpm2", "older": true}'
+    hub.repositories["org/model"]["v1"] = FILES | {"config.json": older}
     done = download("org/model", "--revision", "v1")
-    assert (Path(done.stdout.strip()) / "config.json").read_bytes() == b'{"older": true}'
+    assert (Path(done.stdout.strip()) / "config.json").read_bytes() == older
 
 
 def test_without_a_network_the_cache_is_used_and_a_copy_is_to_be_tried_again(hub, download, tmp_path):

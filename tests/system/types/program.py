@@ -59,6 +59,7 @@ from voxcpm_client import (
     Voice,
     VoiceName,
     VoiceOptions,
+    WordTime,
     tls_credentials,
 )
 
@@ -166,6 +167,9 @@ def blocking() -> None:
         print(info.limits.max_buffered_text_chars, info.voice_kinds, info.styles, client.health(), version)
         compressed = client.say("Hello.", format="mp3", bitrate=64_000, compression_level=5, priority="batch")
         client.say("A GIF.", lexicon={"GIF": "jif"})
+        word: WordTime
+        for word in client.say("Hello.", word_timestamps=True).words:
+            print(word.text, word.start_samples, word.end_samples, word.input_start, word.input_end, word.estimated)
         print(compressed.audio, compressed.sample_count)
         other: Client = client.with_metadata({"authorization": "Bearer secret"})
         print(other.say("Hello.").seconds)
