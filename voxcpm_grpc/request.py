@@ -299,13 +299,13 @@ class ModelInfo:
         ends, least, silent = self.ends, sampling.min_steps, sampling.max_silent_steps
         if least is None:
             least = ends.min_steps if sampling.max_steps is None else min(ends.min_steps, sampling.max_steps)
-        return replace(
-            sampling,
-            min_steps=least,
-            steps_per_token=sampling.steps_per_token or ends.steps_per_token,
-            max_silent_steps=ends.max_silent_steps if silent is None else silent,
-            **{option.name: value for option, value in given},
-        )
+        wanted = {option.name: value for option, value in given} | {
+            "min_steps": least,
+            "steps_per_token": sampling.steps_per_token or ends.steps_per_token,
+            "max_silent_steps": ends.max_silent_steps if silent is None else silent,
+        }
+        missing = {name: value for name, value in wanted.items() if getattr(sampling, name) != value}
+        return replace(sampling, **missing) if missing else sampling  # an engine gets what a front has completed
 
     def checked(self, request: Request) -> Request:
         """The request with the defaults of the model.
@@ -334,7 +334,8 @@ class ModelInfo:
                 f"language is {request.language!r}; it must be one of {', '.join(self.speech_languages)}",
                 field="language",
             )
-        return replace(request, sampling=self.completed(request.sampling))
+        sampling = self.completed(request.sampling)
+        return request if sampling is request.sampling else replace(request, sampling=sampling)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
