@@ -117,15 +117,19 @@ class PacedEngine:
     def stats(self) -> Stats:
         return Stats(running=len(self._streams))
 
+    def samples(self, id: str, index: int, timed: np.ndarray) -> np.ndarray:
+        """The audio of a chunk of a stream. timed: audio that tells when the step was made"""
+        return timed
+
     def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]:
-        samples = timed_samples(self.info.samples_per_step)
+        timed = timed_samples(self.info.samples_per_step)
         results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = []
         for id, stream in list(self._streams.items()):
             if stream.made < 0:
                 results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=8, cached_tokens=0)))
                 stream.made = 0
             elif not stream.paused:
-                results.append((id, AudioChunk(index=stream.made, samples=samples)))
+                results.append((id, AudioChunk(index=stream.made, samples=self.samples(id, stream.made, timed))))
                 stream.made += 1
                 if stream.made == stream.steps:
                     del self._streams[id]

@@ -8,8 +8,7 @@ import numpy as np
 
 from benchmarks.front.paced_engine import INFO, PacedEngine
 from benchmarks.word_times.flite import RATE, VOICES, say
-from voxcpm_grpc.errors import VoxCPMError
-from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, ModelInfo, Request
+from voxcpm_grpc.request import ModelInfo, Request
 
 STEP_SECONDS = 0.16
 SPEAKING = replace(
@@ -34,21 +33,16 @@ class FliteEngine(PacedEngine):
         self._speech[request.id] = np.pad(samples, (0, -len(samples) % self.info.samples_per_step))
         self._streams[request.id].steps = len(self._speech[request.id]) // self.info.samples_per_step
 
-    def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]:
+    def cancel(self, id: str) -> None:
+        PacedEngine.cancel(self, id)
+        self._speech.pop(id, None)
+
+    def samples(self, id: str, index: int, timed: np.ndarray) -> np.ndarray:
         size = self.info.samples_per_step
-        results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = []
-        for id, stream in list(self._streams.items()):
-            if stream.made < 0:
-                results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=8, cached_tokens=0)))
-                stream.made = 0
-            elif not stream.paused:
-                samples = self._speech[id][stream.made * size : (stream.made + 1) * size]
-                results.append((id, AudioChunk(index=stream.made, samples=samples)))
-                stream.made += 1
-                if stream.made == stream.steps:
-                    del self._streams[id]
-                    results.append((id, Finished(reason=FinishReason.STOP, steps=stream.made, engine_seconds=0.0)))
-        return results
+        part = self._speech[id][index * size : (index + 1) * size]
+        if index + 1 == self._streams[id].steps:
+            del self._speech[id]
+        return part
 
 
 def voice_of(seed: int) -> str:

@@ -52,7 +52,7 @@ def server(folder: Path) -> Iterator[Server]:
 
 
 def spoken(server: Server, **options: Any) -> np.ndarray:
-    """What a new connection gets, which the system assigns to a front."""
+    """The speech on a new connection, which the system assigns to a front."""
     with Client(server.address, timeout=300) as client:
         given: Any = {**PLAIN, "seed": 4, **options}
         return client.say(TEXT, **given).samples

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.readers import Reader
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.alignment import aligned
@@ -23,18 +24,6 @@ RATE = 1000
 STEP = 960  # samples at 48 kHz; the fake engine makes one step for each character
 SUM = "one thousand two hundred and thirty four dollars and fifty six cents"
 PLACE = "the city of the bridge and of the many towers"
-
-
-class Reader:
-    """Replaces parts of the text, as a normaliser does."""
-
-    def __init__(self, readings: Mapping[str, str]) -> None:
-        self._readings = readings
-
-    async def normalize(self, text: str, language: str = "") -> str:
-        for part, reading in self._readings.items():
-            text = text.replace(part, reading)
-        return text
 
 
 def written(source: str) -> Segment:

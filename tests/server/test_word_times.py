@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from support import fake_engine
 from support.cycles import no_garbage
 from support.grpc_types import EOF
+from support.readers import Reader
 from support.uploads import chunks_of, recording, upload
 from support.waiting import until
 
@@ -68,16 +69,13 @@ def true_spans(text: str, at: int = 0) -> list[tuple[str, int, int]]:
     return found
 
 
-class Reader:
-    """Replaces parts of the text, as a normaliser does."""
-
-    def __init__(self, readings: Mapping[str, str]) -> None:
-        self._readings = readings
-
-    async def normalize(self, text: str, language: str = "") -> str:
-        for part, reading in self._readings.items():
-            text = text.replace(part, reading)
-        return text
+async def begun(served: Any, text: str) -> Any:
+    """A call that waits for the times of the words of a text, which goes on."""
+    call = served.stub.Generate()
+    await call.write(pb.GenerateRequest(config=TIMED))
+    await call.write(pb.GenerateRequest(text=text))
+    await call.write(pb.GenerateRequest(flush=pb.Flush()))
+    return call
 
 
 async def test_no_words_are_sent_unless_they_are_asked_for(served):
@@ -215,10 +213,7 @@ async def test_an_interrupt_is_answered_by_the_words_that_were_heard(serve_front
     text = "Supercalifragilistic is a long word and more than anything that follows it here."
     pool = fake(hold_after=60)
     async with serve_front(pool, aligners=aligners) as served:
-        call = served.stub.Generate()
-        await call.write(pb.GenerateRequest(config=TIMED))
-        await call.write(pb.GenerateRequest(text=text))
-        await call.write(pb.GenerateRequest(flush=pb.Flush()))
+        call = await begun(served, text)
         words: list[pb.WordTime] = []
         while len(words) < 8:
             words += (await call.read()).words
@@ -246,10 +241,7 @@ async def test_a_position_after_the_last_known_word_is_an_estimate(serve_front, 
     text = "One two three four five six seven eight nine ten."
     pool = fake(hold_after=20)
     async with serve_front(pool, aligners=aligners) as served:
-        call = served.stub.Generate()
-        await call.write(pb.GenerateRequest(config=TIMED))
-        await call.write(pb.GenerateRequest(text=text))
-        await call.write(pb.GenerateRequest(flush=pb.Flush()))
+        call = await begun(served, text)
         words: list[pb.WordTime] = []
         end = 0
         while len(words) < 3 or end < 20 * STEP:

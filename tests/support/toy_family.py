@@ -348,7 +348,7 @@ def toy_footprint(config: Mapping[str, Any], options: base.LoadOptions) -> base.
 
 @dataclass(frozen=True)
 class Expected:
-    """What a request gives: the audio, the codes of its steps, whether it ended by itself, and the text not read."""
+    """The result of a request: the audio, the codes of its steps, whether it ended by itself, and the text not read."""
 
     audio: np.ndarray
     codes: np.ndarray

@@ -191,7 +191,7 @@ class Sequence:
     @property
     def can_step(self) -> bool:
         """Another step may be launched as soon as the context is in the cache."""
-        made, launched = self.launched - self.unspoken, self.launched
+        made, launched = self.made, self.launched
         return made < self.limit and made < self.max_steps and launched < self.room and launched < self.plan.ready_steps
 
     @property
