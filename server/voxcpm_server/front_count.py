@@ -13,8 +13,9 @@ from voxcpm_grpc.settings.models import ModelSettings
 from voxcpm_grpc.settings.schema import Settings
 
 # One front is full at about 100 streams a second, and from half of that on its streams begin later; an engine on a GPU
-# begins as many. See docs/engines.md.
-FRONTS_OF_ENGINE = 2
+# begins as many. Clients keep their connections, so some fronts have more streams than others. See docs/engines.md.
+LEAST, MOST = 2, 4  # fronts for each GPU
+SHARE = 0.5  # of the cores beside those of the engines, for more than the least
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,18 @@ def front_count(settings: Settings, served: Sequence[ModelSettings], *, gpus: in
     used = {_gpu(engine) for engine in engines if _on_gpu(engine, gpus)}
     if not used:
         return FrontCount(1, f"which is enough for {_number(len(engines), 'engine')} on the CPU")
-    wanted = FRONTS_OF_ENGINE * len(used)
-    fits = max(1, int(cores - len(engines)))
+    least, most = LEAST * len(used), MOST * len(used)
+    free = cores - len(engines)
     beside = f"{_number(cores, 'core')} and {_number(len(engines), 'engine')}"
-    if fits < wanted:
-        return FrontCount(fits, f"as many as {beside} leave room for, of {wanted} for {_number(len(used), 'GPU')}")
-    return FrontCount(wanted, f"{FRONTS_OF_ENGINE} for each of {_number(len(used), 'GPU')}; {beside}")
+    if free < least:
+        return FrontCount(
+            max(1, int(free)), f"as many as {beside} leave room for, of {least} for {_number(len(used), 'GPU')}"
+        )
+    if least < (half := int(SHARE * free)) < most:
+        leave = "leave" if len(engines) > 1 else "leaves"
+        return FrontCount(half, f"half of {_number(free, 'core')} that {_number(len(engines), 'engine')} {leave}")
+    each = LEAST if half <= least else MOST
+    return FrontCount(each * len(used), f"{each} for each of {_number(len(used), 'GPU')}; {beside}")
 
 
 def _alone(settings: Settings) -> str:
