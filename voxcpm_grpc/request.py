@@ -54,6 +54,8 @@ class Sampling:
 
 OWN = ("seed", "min_steps", "max_steps", "steps_per_token", "max_silent_steps")
 """The fields of Sampling that are the engine's, and not options of a model."""
+OPTIONS = tuple(field.name for field in fields(Sampling) if field.name not in OWN)
+"""The fields of Sampling that are options of a model."""
 
 
 def _check(ok: bool, name: str, value: float, rule: str) -> None:
@@ -280,8 +282,8 @@ class ModelInfo:
 
     def completed(self, sampling: Sampling) -> Sampling:
         """The parameters with the defaults of the model. Raises InvalidRequest or FailedPrecondition."""
-        lacking = (field.name for field in fields(Sampling) if not (field.name in OWN or self.option(field.name)))
-        if name := next((name for name in lacking if getattr(sampling, name) is not None), ""):
+        lacking = (name for name in OPTIONS if getattr(sampling, name) is not None and not self.option(name))
+        if name := next(lacking, ""):
             has = ", ".join(option.name for option in self.options)
             raise FailedPrecondition(
                 f"{self.name}, the model of this server, has no {name}; its sampling options are {has or 'none'}",

@@ -138,6 +138,9 @@ def lay_rows(spans: Sequence[Span]) -> Rows:
 
 def page_content(prompt: Prompt, start: int, stop: int) -> bytes:
     """The tokens, the kinds and the patches of positions start..stop."""
-    audio, before = prompt.audio[start:stop], np.count_nonzero(prompt.audio[:start])
-    patches = prompt.patches[before : before + np.count_nonzero(audio)]
-    return prompt.tokens[start:stop].tobytes() + audio.tobytes() + patches.tobytes()
+    tokens, audio = prompt.tokens[start:stop], prompt.audio[start:stop]
+    content = tokens.tobytes() + audio.tobytes()
+    if not len(prompt.patches):
+        return content
+    before = np.count_nonzero(prompt.audio[:start])
+    return content + prompt.patches[before : before + np.count_nonzero(audio)].tobytes()
