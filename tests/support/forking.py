@@ -12,14 +12,29 @@ import multiprocessing
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
-from voxcpm_client import AsyncClient, Client, SpeechError
+import numpy as np
 
-BEFORE = ("nothing", "made", "used", "closed", "stream closed", "async used", "async closed", "other library")
+from voxcpm_client import AsyncClient, Client, SpeechError
+from voxcpm_grpc.audio import wav_bytes
+
+CLOSED = ("closed", "stream closed", "async closed", "closed after errors")
+BEFORE = ("nothing", "made", "used", "async used", *CLOSED, "other library")
 AFTER = ("new", "new async", "inherited", "close")
 WAYS = ("fork", "multiprocessing", "thread")
 TIMEOUT = 60.0
+NOBODY = "127.0.0.1:1"
+RECORDING = wav_bytes(np.zeros(16000, np.float32), 16000)
+FAILING: tuple[Callable[[Client], object], ...] = (
+    lambda client: client.health(),
+    lambda client: client.model_info(),
+    lambda client: client.server_stats(),
+    lambda client: client.say("Hello."),
+    lambda client: client.add_reference(RECORDING),
+    lambda client: client.encode_latents(RECORDING, role="prompt"),
+)
 
 
 class Before:
@@ -43,6 +58,10 @@ class Before:
             self.client.close()
         if state == "async closed":
             self.loop.run_until_complete(self.client.aclose())
+        if state == "closed after errors":
+            self.client = Client(NOBODY, retries=0, timeout=TIMEOUT)
+            self.held = [failure(call, self.client) for call in FAILING]
+            self.client.close()
         if state == "other library":
             import grpc
 
@@ -60,6 +79,14 @@ class Before:
         if isinstance(self.client, AsyncClient):
             return told(lambda: self.loop.run_until_complete(call()))
         return told(call)
+
+
+def failure(call: Callable[[Client], object], client: Client) -> SpeechError:
+    """The error of a call, with its traceback."""
+    try:
+        raise AssertionError(call(client))
+    except SpeechError as error:
+        return error
 
 
 def told(call: Any) -> str:
@@ -80,12 +107,12 @@ async def new_async(target: str) -> str:
         return str((await client.say("Hello.")).sample_count > 0)
 
 
-def child(target: str, after: str, before: Before) -> None:
-    calls = {
+def child(target: str, after: str, before: Any) -> None:
+    calls: dict[str, Callable[[], Any]] = {
         "new": lambda: new(target),
         "new async": lambda: asyncio.run(new_async(target)),
-        "inherited": before.call,
-        "close": before.close,
+        "inherited": lambda: before.call(),
+        "close": lambda: before.close(),
     }
     print("child:", told(calls[after]), flush=True)
 
@@ -107,6 +134,14 @@ def spawn(target: str, after: str, before: Before) -> int | None:
     return process.exitcode
 
 
+def by_server(target: str, after: str, before: Before) -> int | None:
+    """A process that a server of multiprocessing forks, which itself has no client."""
+    process = multiprocessing.get_context("forkserver").Process(target=child, args=(target, after, None))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
 def in_thread(target: str, after: str, before: Before) -> int | None:
     statuses: list[int | None] = []
     thread = threading.Thread(target=lambda: statuses.append(fork(target, after, before)))
@@ -117,7 +152,7 @@ def in_thread(target: str, after: str, before: Before) -> int | None:
 
 def main(target: str, state: str, after: str, way: str) -> None:
     before = Before(target, state)
-    run = {"fork": fork, "multiprocessing": spawn, "thread": in_thread}[way]
+    run = {"fork": fork, "multiprocessing": spawn, "thread": in_thread, "fork server": by_server}[way]
     print("status:", run(target, after, before), flush=True)
     if "used" in state or state == "made":
         print("parent:", before.call(), flush=True)
