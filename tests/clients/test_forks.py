@@ -28,9 +28,9 @@ def fork(target: str, *words: str, program: Path = PROGRAM) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("after", ["new", "inherited"])
-def test_a_child_of_a_process_that_uses_a_client_is_told_so(server, after):
-    told, status, parent = fork(server.target, "used", after, "fork")
+@pytest.mark.parametrize(("after", "way"), [("new", "fork"), ("inherited", "fork"), ("inherited", "unseen")])
+def test_a_child_of_a_process_that_uses_a_client_is_told_so(server, after, way):
+    told, status, parent = fork(server.target, "used", after, way)
     assert told.startswith(REFUSED) and told.endswith(REMEDY)
     assert (status, parent) == ("status: 0", "parent: True")
 

@@ -8,6 +8,7 @@ It prints the result of the child, its exit status, and the result of the parent
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import multiprocessing
 import os
 import sys
@@ -117,14 +118,19 @@ def child(target: str, after: str, before: Any) -> None:
     print("child:", told(calls[after]), flush=True)
 
 
-def fork(target: str, after: str, before: Before) -> int:
-    in_main = threading.current_thread() is threading.main_thread()
-    if not (pid := os.fork()):
+def fork(target: str, after: str, before: Before, by: Callable[[], int] = os.fork) -> int:
+    in_main = threading.current_thread() is threading.main_thread() and by is os.fork
+    if not (pid := by()):
         child(target, after, before)
         if in_main and before.loop is None:
             sys.exit(0)  # with all destructors, of which that of an event loop is not made for children
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def unseen(target: str, after: str, before: Before) -> int:
+    """A child for which Python's hooks for forks do not run, as under uWSGI."""
+    return fork(target, after, before, by=ctypes.PyDLL(None).fork)
 
 
 def spawn(target: str, after: str, before: Before) -> int | None:
@@ -152,7 +158,8 @@ def in_thread(target: str, after: str, before: Before) -> int | None:
 
 def main(target: str, state: str, after: str, way: str) -> None:
     before = Before(target, state)
-    run = {"fork": fork, "multiprocessing": spawn, "thread": in_thread, "fork server": by_server}[way]
+    ways = {"fork": fork, "unseen": unseen, "multiprocessing": spawn, "thread": in_thread, "fork server": by_server}
+    run = ways[way]
     print("status:", run(target, after, before), flush=True)
     if "used" in state or state == "made":
         print("parent:", before.call(), flush=True)

@@ -157,6 +157,7 @@ class Connection:
 
         Raises UnusableClient in another event loop than that of the channel, as long as that one exists.
         """
+        forks.notice()
         server = self._server
         if not self.lost:
             self._check_loop()

@@ -38,6 +38,7 @@ MESSAGE = (
 class _State:
     """The gRPC of this process.
 
+    process: its id
     usable: False if this process was forked while gRPC was in use
     used: True if gRPC is in use, at the begin of a fork
     opened: True if a channel was opened since a fork last waited for the end of threads
@@ -46,6 +47,7 @@ class _State:
     """
 
     def __init__(self) -> None:
+        self.process = os.getpid()
         self.usable = True
         self.used = False
         self.opened = False
@@ -64,6 +66,7 @@ def register(channel: Any) -> None:
 
 def check() -> None:
     """Raise UnusableClient in a process in which gRPC does not work, because it was forked."""
+    notice()
     if not _state.usable:
         raise UnusableClient(MESSAGE)
 
@@ -100,10 +103,14 @@ def _core_runs() -> bool:
     return False
 
 
-def _in_child() -> None:
-    _state.usable = _state.usable and not _state.used
+def notice() -> None:
+    """Take note of a fork, in the child. Each use of a client calls this: uWSGI forks without Python's hooks."""
+    if _state.process == os.getpid():
+        return
+    _state.usable = _state.usable and not (_state.used or _state.channels)
     _state.inherited += list(_state.channels)
+    _state.process = os.getpid()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_child=notice)
