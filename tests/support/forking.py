@@ -159,8 +159,7 @@ def in_thread(target: str, after: str, before: Before) -> int | None:
 def main(target: str, state: str, after: str, way: str) -> None:
     before = Before(target, state)
     ways = {"fork": fork, "unseen": unseen, "multiprocessing": spawn, "thread": in_thread, "fork server": by_server}
-    run = ways[way]
-    print("status:", run(target, after, before), flush=True)
+    print("status:", ways[way](target, after, before), flush=True)
     if "used" in state or state == "made":
         print("parent:", before.call(), flush=True)
     if before.loop is not None:

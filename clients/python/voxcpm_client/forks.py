@@ -26,7 +26,7 @@ SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
 OFF = ("0", "n", "no", "f", "false")  # values of SUPPORT with which no part of gRPC survives a fork
 CORE_THREADS = ("grpc", "event_engine", "lifeguard")  # beginnings of their names
 TASKS = Path("/proc/self/task")  # the threads of this process; only Linux has it
-CLOSE_SECONDS = 5.0  # in which the threads of closed channels end, also on a host under load
+CLOSE_SECONDS = 2.0  # in which the threads of closed channels end, also on a host under load
 UNSEEN_SECONDS = 1.0  # to wait on a system that does not tell whether they have ended
 LOOK_SECONDS = 0.002
 MESSAGE = (
@@ -94,7 +94,7 @@ def _polls() -> bool:
 
 
 def _core_runs() -> bool:
-    """True if gRPC's core has threads, as with channels of other libraries."""
+    """True if gRPC's core has threads, as with channels of other libraries. Only Linux tells."""
     with suppress(OSError):
         for task in TASKS.iterdir():
             with suppress(OSError):  # it has ended
