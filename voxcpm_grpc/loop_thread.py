@@ -38,6 +38,7 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result. Ctrl-C cancels the coroutine. Raises LoopError."""
+        _notice_fork()
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
         except RuntimeError:
@@ -53,6 +54,7 @@ class LoopThread:
 
     def stop(self) -> None:
         """Cancel the running coroutines and end the thread. Any thread may call this, including this one."""
+        _notice_fork()
         with self._lock:
             self._stopped = True
             running, self._running = self._running, None
@@ -98,14 +100,19 @@ async def _finish() -> None:
 
 _threads: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 _inherited: list[object] = []
+_process = os.getpid()
 
 
-def _start_over() -> None:
-    """Forget the threads of the parent, in a process that was just forked."""
+def _notice_fork() -> None:
+    """Forget the threads of the parent, in a process that was forked, also if Python's hooks for forks did not run."""
+    global _process
+    if _process == os.getpid():
+        return
     for each in _threads:
         _inherited.append(each._running)  # pyright: ignore[reportPrivateUsage]: closing it would change the parent's
         each._running, each._lock = None, threading.Lock()  # pyright: ignore[reportPrivateUsage]
+    _process = os.getpid()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_over)
+    os.register_at_fork(after_in_child=_notice_fork)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,15 +10,15 @@ import pytest
 from support.waiting import HANG_SECONDS
 
 PROGRAM = Path(__file__).parents[1] / "support/forking.py"
+AFTER_CLOSE = PROGRAM.with_name("forks_after_close.py")
 REFUSED = "child: UnusableClient: gRPC does not work in this process, because it was forked"
 REMEDY = "close the clients before the fork, make the first call after it, or start processes with spawn"
 
 
-def fork(target: str, *words: str, **variables: str) -> list[str]:
+def fork(target: str, *words: str, program: Path = PROGRAM) -> list[str]:
     """The lines of the program."""
     done = subprocess.run(
-        [sys.executable, PROGRAM, target, *words],
-        env={**os.environ, **variables},
+        [sys.executable, program, target, *words],
         capture_output=True,
         text=True,
         timeout=HANG_SECONDS,
@@ -29,19 +28,31 @@ def fork(target: str, *words: str, **variables: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("after", ["new", "inherited"])
-def test_a_child_of_a_process_that_uses_a_client_is_told_so(server, after):
-    told, status, parent = fork(server.target, "used", after, "fork")
+@pytest.mark.parametrize(("after", "way"), [("new", "fork"), ("inherited", "fork"), ("inherited", "unseen")])
+def test_a_child_of_a_process_that_uses_a_client_is_told_so(server, after, way):
+    told, status, parent = fork(server.target, "used", after, way)
     assert told.startswith(REFUSED) and told.endswith(REMEDY)
     assert (status, parent) == ("status: 0", "parent: True")
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("nothing", "new"), ("made", "inherited"), ("closed", "new"), ("stream closed", "new async")]
+    ("before", "after"),
+    [
+        ("nothing", "new"),
+        ("made", "inherited"),
+        ("closed", "new"),
+        ("stream closed", "new async"),
+        ("closed after errors", "new"),
+    ],
 )
 def test_a_child_works_if_no_client_is_open_at_the_fork(server, before, after):
     told, status, *_ = fork(server.target, before, after, "fork")
     assert (told, status) == ("child: True", "status: 0")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the threads of a process by name")
+def test_no_thread_of_grpc_holds_a_lock_when_a_process_forks_after_close(server):
+    assert fork(server.target, program=AFTER_CLOSE) == ["threads:"]
 
 
 def test_a_child_may_close_the_client_of_its_parent(server):

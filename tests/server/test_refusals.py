@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -169,16 +168,13 @@ async def test_a_full_queue_and_a_deadline_before_the_next_slot_are_refused_at_o
         await everything(pool.generate(fake_request("known", 40)))
         book = pool.generate(fake_request("book", 10**6, BOOK), window=10**6)
         assert isinstance(await anext(book), Admitted)
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
+        with pytest.raises(grpc.aio.AioRpcError, match=r"wait for a slot is .+ and the deadline is in .+;") as raised:
             await served.generate(SHORT, "Hello.", timeout=8.0)
-        text = raised.value.details() or ""
-        wait, remaining = map(
-            float, re.findall(r"wait for a slot is ([\d.]+) s and the deadline is in ([\d.]+) s", text)[0]
-        )
+        values = details_of(raised.value).values
+        wait, remaining = float(values["wait_seconds"]), float(values["deadline_seconds"])  # of 6 digits
         assert remaining <= 8.0 < wait
-        assert check(raised.value, details_of, "DEADLINE_TOO_SOON") == pytest.approx(
-            max(1.0, wait - remaining), abs=0.2
-        )
+        retry = check(raised.value, details_of, "DEADLINE_TOO_SOON")
+        assert retry == pytest.approx(max(1.0, wait - remaining), rel=1e-5, abs=0.002)
         waiting = asyncio.ensure_future(served.generate(SHORT, "Hello.", timeout=1e6))
         await until(lambda: len(pool.replicas[0].calls) == 2)
         with pytest.raises(grpc.aio.AioRpcError, match="1 requests wait, the limit is 1") as raised:

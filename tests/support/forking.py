@@ -8,18 +8,34 @@ It prints the result of the child, its exit status, and the result of the parent
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import multiprocessing
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
-from voxcpm_client import AsyncClient, Client, SpeechError
+import numpy as np
 
-BEFORE = ("nothing", "made", "used", "closed", "stream closed", "async used", "async closed", "other library")
+from voxcpm_client import AsyncClient, Client, SpeechError
+from voxcpm_grpc.audio import wav_bytes
+
+CLOSED = ("closed", "stream closed", "async closed", "closed after errors")
+BEFORE = ("nothing", "made", "used", "async used", *CLOSED, "other library")
 AFTER = ("new", "new async", "inherited", "close")
 WAYS = ("fork", "multiprocessing", "thread")
 TIMEOUT = 60.0
+NOBODY = "127.0.0.1:1"
+RECORDING = wav_bytes(np.zeros(16000, np.float32), 16000)
+FAILING: tuple[Callable[[Client], object], ...] = (
+    lambda client: client.health(),
+    lambda client: client.model_info(),
+    lambda client: client.server_stats(),
+    lambda client: client.say("Hello."),
+    lambda client: client.add_reference(RECORDING),
+    lambda client: client.encode_latents(RECORDING, role="prompt"),
+)
 
 
 class Before:
@@ -43,6 +59,10 @@ class Before:
             self.client.close()
         if state == "async closed":
             self.loop.run_until_complete(self.client.aclose())
+        if state == "closed after errors":
+            self.client = Client(NOBODY, retries=0, timeout=TIMEOUT)
+            self.held = [failure(call, self.client) for call in FAILING]
+            self.client.close()
         if state == "other library":
             import grpc
 
@@ -60,6 +80,14 @@ class Before:
         if isinstance(self.client, AsyncClient):
             return told(lambda: self.loop.run_until_complete(call()))
         return told(call)
+
+
+def failure(call: Callable[[Client], object], client: Client) -> SpeechError:
+    """The error of a call, with its traceback."""
+    try:
+        raise AssertionError(call(client))
+    except SpeechError as error:
+        return error
 
 
 def told(call: Any) -> str:
@@ -80,19 +108,19 @@ async def new_async(target: str) -> str:
         return str((await client.say("Hello.")).sample_count > 0)
 
 
-def child(target: str, after: str, before: Before) -> None:
-    calls = {
+def child(target: str, after: str, before: Any) -> None:
+    calls: dict[str, Callable[[], Any]] = {
         "new": lambda: new(target),
         "new async": lambda: asyncio.run(new_async(target)),
-        "inherited": before.call,
-        "close": before.close,
+        "inherited": lambda: before.call(),
+        "close": lambda: before.close(),
     }
     print("child:", told(calls[after]), flush=True)
 
 
-def fork(target: str, after: str, before: Before) -> int:
-    in_main = threading.current_thread() is threading.main_thread()
-    if not (pid := os.fork()):
+def fork(target: str, after: str, before: Before, by: Callable[[], int] = os.fork) -> int:
+    in_main = threading.current_thread() is threading.main_thread() and by is os.fork
+    if not (pid := by()):
         child(target, after, before)
         if in_main and before.loop is None:
             sys.exit(0)  # with all destructors, of which that of an event loop is not made for children
@@ -100,8 +128,21 @@ def fork(target: str, after: str, before: Before) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def unseen(target: str, after: str, before: Before) -> int:
+    """A child for which Python's hooks for forks do not run, as under uWSGI."""
+    return fork(target, after, before, by=ctypes.PyDLL(None).fork)
+
+
 def spawn(target: str, after: str, before: Before) -> int | None:
     process = multiprocessing.get_context("fork").Process(target=child, args=(target, after, before))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def by_server(target: str, after: str, before: Before) -> int | None:
+    """A process that a server of multiprocessing forks, which itself has no client."""
+    process = multiprocessing.get_context("forkserver").Process(target=child, args=(target, after, None))
     process.start()
     process.join()
     return process.exitcode
@@ -117,8 +158,8 @@ def in_thread(target: str, after: str, before: Before) -> int | None:
 
 def main(target: str, state: str, after: str, way: str) -> None:
     before = Before(target, state)
-    run = {"fork": fork, "multiprocessing": spawn, "thread": in_thread}[way]
-    print("status:", run(target, after, before), flush=True)
+    ways = {"fork": fork, "unseen": unseen, "multiprocessing": spawn, "thread": in_thread, "fork server": by_server}
+    print("status:", ways[way](target, after, before), flush=True)
     if "used" in state or state == "made":
         print("parent:", before.call(), flush=True)
     if before.loop is not None:

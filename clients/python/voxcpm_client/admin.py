@@ -99,7 +99,7 @@ class AdminCalls:
         """The response of a call that may take `limit` seconds, and not longer than all calls of the client."""
         seconds = min(limit, math.inf if self._timeout is None else self._timeout)
         attempts = Attempts(timeout=None if seconds == math.inf else seconds, retries=0, retry_seconds=0.0)
-        return await self._connection.unary(method, request, attempts, stub=self._connection.admin_stub)
+        return await self._connection.unary(method, request, attempts, admin=True)
 
 
 def _lora(message: pb.LoraInfo) -> RegisteredLora:

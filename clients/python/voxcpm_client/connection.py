@@ -157,6 +157,7 @@ class Connection:
 
         Raises UnusableClient in another event loop than that of the channel, as long as that one exists.
         """
+        forks.notice()
         server = self._server
         if not self.lost:
             self._check_loop()
@@ -206,6 +207,7 @@ class Connection:
             answered=answered,
             advice=proxy.advice(self._parsed.host) if proxy and concerned else "",
         )
+        error.__traceback__ = error.__context__ = None  # the frames would keep the channel, as long as `failure` exists
         if answered or not _from_network(error):
             self.reached = True
         elif self.reached or attempts.diagnosed or (proxy and proxy.used):
@@ -246,10 +248,14 @@ class Connection:
             finally:
                 del failed  # which refers to this frame
 
-    async def unary(self, method: str, request: Any, attempts: Attempts, *, stub: Any = None) -> Any:
-        """The response of a unary RPC of the speech service, or of the service of another stub."""
-        call = getattr(stub or self.stub, method)
-        return await self.repeat(lambda remaining: call(request, timeout=remaining, metadata=self.metadata), attempts)
+    async def unary(self, method: str, request: Any, attempts: Attempts, *, admin: bool = False) -> Any:
+        """The response of a unary RPC of the speech service, or of the admin service."""
+
+        def call(remaining: float | None) -> Awaitable[Any]:  # holds no channel, which an error would keep
+            stub = self.admin_stub if admin else self.stub
+            return getattr(stub, method)(request, timeout=remaining, metadata=self.metadata)
+
+        return await self.repeat(call, attempts)
 
     async def text_limit(self, attempts: Attempts) -> int:
         """Text of one stream that may wait to be spoken on this server, in code points. It is asked for once.
@@ -270,11 +276,13 @@ class Connection:
 
     async def health(self, service: str, attempts: Attempts) -> bool:
         """True if a service is SERVING. Uses grpc.health.v1 without its package: each message has a single field."""
-        check = self.channel.unary_unary("/grpc.health.v1.Health/Check")
         request = StringValue(value=service).SerializeToString()  # a string in field 1, as HealthCheckRequest
-        answer: bytes = await self.repeat(
-            lambda remaining: check(request, timeout=remaining, metadata=self.metadata), attempts
-        )
+
+        def check(remaining: float | None) -> Awaitable[bytes]:
+            call = self.channel.unary_unary("/grpc.health.v1.Health/Check")
+            return call(request, timeout=remaining, metadata=self.metadata)
+
+        answer = await self.repeat(check, attempts)
         return answer == bytes([0x08, SERVING])
 
 

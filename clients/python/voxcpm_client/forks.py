@@ -2,6 +2,10 @@
 
 The asynchronous API of gRPC has a thread that polls as long as there is a channel. A child that is forked meanwhile has
 no such thread: its calls wait forever, or crash. The clients of such a child therefore refuse to be used.
+
+The threads of gRPC's core end a moment after the last channel. One of them holds the lock that guards the start of gRPC
+meanwhile; in a child that is forked at that moment the lock stays locked, so that its first channel waits forever. A
+fork therefore waits until the threads have ended.
 """
 
 from __future__ import annotations
@@ -21,7 +25,10 @@ POLLER = "_poll_wrapper"  # in the name of that thread
 SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
 OFF = ("0", "n", "no", "f", "false")  # values of SUPPORT with which no part of gRPC survives a fork
 CORE_THREADS = ("grpc", "event_engine", "lifeguard")  # beginnings of their names
-CLOSE_SECONDS = 1.0  # in which the threads of closed channels end
+TASKS = Path("/proc/self/task")  # the threads of this process; only Linux has it
+CLOSE_SECONDS = 2.0  # in which the threads of closed channels end, also on a host under load
+UNSEEN_SECONDS = 1.0  # to wait on a system that does not tell whether they have ended
+LOOK_SECONDS = 0.002
 MESSAGE = (
     "gRPC does not work in this process, because it was forked from one that was using gRPC: close the clients before "
     "the fork, make the first call after it, or start processes with spawn"
@@ -31,14 +38,16 @@ MESSAGE = (
 class _State:
     """The gRPC of this process.
 
+    process: its id
     usable: False if this process was forked while gRPC was in use
     used: True if gRPC is in use, at the begin of a fork
-    opened: True if a channel was ever opened
+    opened: True if a channel was opened since a fork last waited for the end of threads
     channels: the open ones
     inherited: those of the parent, whose destructors would wait for the thread that is not there
     """
 
     def __init__(self) -> None:
+        self.process = os.getpid()
         self.usable = True
         self.used = False
         self.opened = False
@@ -57,42 +66,51 @@ def register(channel: Any) -> None:
 
 def check() -> None:
     """Raise UnusableClient in a process in which gRPC does not work, because it was forked."""
+    notice()
     if not _state.usable:
         raise UnusableClient(MESSAGE)
 
 
 def _before() -> None:
-    _state.used = _in_use()
-    if not _state.used or _state.channels or not _state.opened:
-        return
-    gc.collect()  # a call that was cancelled keeps its channel until then
-    deadline = time.monotonic() + CLOSE_SECONDS
-    while _state.used and time.monotonic() < deadline:
-        time.sleep(CLOSE_SECONDS / 50)
-        _state.used = _in_use()
+    if _state.opened and not _state.channels:
+        _state.opened = False  # threads that are left after this wait are not those of a client
+        _wait_for_threads()
+    _state.used = _polls() or (os.environ.get(SUPPORT, "").lower() in OFF and _core_runs())
 
 
-def _in_use() -> bool:
-    """True if a thread of gRPC runs that a child would miss."""
-    if any(POLLER in thread.name for thread in threading.enumerate()):
-        return True
-    return os.environ.get(SUPPORT, "").lower() in OFF and _core_runs()
+def _wait_for_threads() -> None:
+    """Wait until the threads of closed channels have ended."""
+    if _polls():
+        gc.collect()  # a call that was cancelled keeps its channel until then
+    seen = TASKS.is_dir()
+    deadline = time.monotonic() + (CLOSE_SECONDS if seen else UNSEEN_SECONDS)
+    while (not seen or _polls() or _core_runs()) and not _state.channels and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+
+
+def _polls() -> bool:
+    """True if a thread of gRPC runs without which no channel of the asynchronous API works."""
+    return any(POLLER in thread.name for thread in threading.enumerate())
 
 
 def _core_runs() -> bool:
     """True if gRPC's core has threads, as with channels of other libraries. Only Linux tells."""
     with suppress(OSError):
-        for task in Path("/proc/self/task").iterdir():
+        for task in TASKS.iterdir():
             with suppress(OSError):  # it has ended
                 if (task / "comm").read_text("utf-8").startswith(CORE_THREADS):
                     return True
     return False
 
 
-def _in_child() -> None:
-    _state.usable = _state.usable and not _state.used
+def notice() -> None:
+    """Take note of a fork, in the child. Each use of a client calls this: uWSGI forks without Python's hooks."""
+    if _state.process == os.getpid():
+        return
+    _state.usable = _state.usable and not (_state.used or _state.channels)
     _state.inherited += list(_state.channels)
+    _state.process = os.getpid()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_child=notice)

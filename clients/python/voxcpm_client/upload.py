@@ -130,9 +130,9 @@ async def add_voice(
     attempts: Attempts,
 ) -> Voice:
     """Upload a voice. A retry is safe, because the same content gets the same id."""
-    method = getattr(connection.stub, kind.__name__.removesuffix("Request"))
 
     async def attempt(remaining: float | None) -> Voice:
+        method = getattr(connection.stub, kind.__name__.removesuffix("Request"))
         requests = messages(kind, config, uploads, auditions)
         call = method(requests, timeout=remaining, metadata=connection.metadata)
         status = CallStatus(call)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.gateway_sockets import answers
 from support.json_values import HALF, json_texts
@@ -38,7 +38,11 @@ NEEDS = {  # the fields that a field may also be refused for
 }
 LONGEST = 700  # characters of a message
 FORM = openai.VOICE_FIELDS
-NEEDED = {"text": {"text": "a"}, "pause": {"milliseconds": 10}}  # fields of messages
+NEEDED = {  # fields of messages, and of an object in them
+    "text": {"text": "a"},
+    "pause": {"milliseconds": 10},
+    "prompt": {"audio": WAV, "transcript": "a"},
+}
 DANGEROUS = (
     f'"{HALF}"',
     f'{{"{HALF}": "x"}}',
@@ -63,9 +67,10 @@ def leaves(fields: Sequence[Field], path: tuple[str, ...] = ()) -> list[tuple[st
 
 def body_with(needed: dict[str, Any], path: tuple[str, ...], value: str) -> str:
     """A body as text, with a value as JSON writes it in one field."""
-    for name in reversed(path[1:]):
-        value = f'{{"{name}": {value}}}'
-    given = {name: json.dumps(one) for name, one in needed.items()} | {path[0]: value}
+    name, *inner = path
+    if inner:
+        value = body_with(NEEDED.get(name, {}), tuple(inner), value)
+    given = {other: json.dumps(one) for other, one in needed.items()} | {name: value}
     return "{" + ", ".join(f'"{name}": {one}' for name, one in given.items()) + "}"
 
 
@@ -126,6 +131,7 @@ async def test_any_text_in_any_field_of_a_form(gateway, name, text):
 @given(
     where=st.sampled_from([(kind, path) for kind in MESSAGES for path in leaves(MESSAGES[kind])]), value=json_texts()
 )
+@example(where=("config", ("prompt", "audio")), value='""')
 async def test_any_value_in_any_field_of_a_message(gateway, where, value):
     kind, path = where
     message = body_with({"type": kind, **NEEDED.get(kind, {})}, path, value)

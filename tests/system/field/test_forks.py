@@ -49,6 +49,12 @@ def test_no_child_hangs_or_crashes(site, support, way):
         assert said.get("parent", "True") == "True", (before, after)
 
 
+def test_the_processes_of_a_fork_server_have_clients(site):
+    command = [sys.executable, PROGRAM, site.server.address, "used", "new", "fork server"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
+    assert done.stdout.splitlines() == ["child: True", "status: 0", "parent: True"], done.stderr
+
+
 LOADER = """
 import sys
 from torch.utils.data import DataLoader, Dataset
