@@ -39,6 +39,7 @@ from voxcpm_grpc.request import (
     Event,
     Finished,
     FinishReason,
+    History,
     ModelInfo,
     Request,
     Role,
@@ -145,11 +146,12 @@ class FakeEngine:
     def warm_up(self) -> float:
         return self.slowest_step
 
-    def add(self, request: Request, limit: int) -> None:
+    def add(self, request: Request, limit: int, history: History | None = None) -> None:
         if request.text == "refuse":
             raise Exhausted("the queue is full", retry_after=2.5)
         adapter = request.conditioning.adapter
-        self.streams[request.id] = _Stream(request, limit, adapter and self.adapters.want(request.id, adapter))
+        lora, made = adapter and self.adapters.want(request.id, adapter), 0 if history is None else history.chunks
+        self.streams[request.id] = _Stream(request, limit, lora, made)
         if request.text == "fault":
             raise RuntimeError("a secret of the implementation")
 
@@ -269,7 +271,7 @@ class FakeEngine:
         stream.made += 1
         self.chunks += 1
         results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = [
-            (id, AudioChunk(index=stream.made - 1, samples=samples))
+            (id, AudioChunk(index=stream.made - 1, samples=samples, steps=stream.made.to_bytes(4)))
         ]
         if stream.made == stream.request.sampling.max_steps:
             self._end(id)

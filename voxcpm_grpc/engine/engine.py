@@ -30,12 +30,14 @@ from voxcpm_grpc.errors import Internal, InvalidRequest, VoxCPMError
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import (
+    NOT_SPOKEN,
     Admitted,
     AudioChunk,
     CodecChunk,
     Event,
     Finished,
     FinishReason,
+    History,
     Request,
     Role,
     Stats,
@@ -135,9 +137,10 @@ class Engine:
         self._graphs_wait, self._captured_at = self.runner.graphs_wait, monotonic()
         return slowest
 
-    def add(self, request: Request, limit: int = NO_LIMIT) -> None:
+    def add(self, request: Request, limit: int = NO_LIMIT, history: History | None = None) -> None:
         """Queue a request. `limit` is the number of chunks that may be generated until `allow` raises it.
 
+        With `history` the request continues what another engine has made of it; `limit` counts those chunks, too.
         A request with an adapter waits until that is read. If that is not possible, the request ends.
         Raises InvalidRequest, TooLong, FailedPrecondition or Exhausted, and leaves the engine unchanged then.
         """
@@ -147,7 +150,12 @@ class Engine:
         if adapter := request.conditioning.adapter:
             self.adapters.require_places()
         plan = self.model.plan(request)
-        sequence = Sequence(request=request, plan=plan, limit=limit, queued_at=monotonic())
+        resumed, rest = divmod(len(history.steps), self.model.step_bytes) if history else (0, 0)
+        if rest or (history and resumed < history.chunks):
+            raise Internal
+        sequence = Sequence(
+            request=request, plan=plan, limit=limit, queued_at=monotonic(), history=history, resumed=resumed
+        )
         self._queue(sequence)
         self._sequences[request.id] = sequence
         if adapter:
@@ -350,10 +358,11 @@ class Engine:
         """Wait for the audio of the last round and read it."""
         assert self._in_flight
         in_flight, self._in_flight = self._in_flight, None
-        step_seconds = self.scheduler.step_seconds
+        step_seconds, samples = self.scheduler.step_seconds, self.info.samples_per_step
         for group, copy in in_flight.frames:
             frames, now = copy.wait(), monotonic()
-            audio, (stop, finite, spoken) = frames[:, :-3], frames[:, -3:].T != 0
+            audio, content = frames[:, :samples], frames[:, samples + 3 :]
+            stop, finite, spoken = frames[:, samples : samples + 3].T != 0
             for row, sequence in enumerate(group):
                 if sequence.ended:
                     continue
@@ -361,11 +370,21 @@ class Engine:
                     logger.error(LogLine("the audio is not finite", **sequence.names, step=sequence.delivered))
                     self._fail(sequence, Internal())
                     continue
+                sequence.untold += content[row].tobytes()
+                reason = sequence.deliver(audio[row] if spoken[row] else None, stop=bool(stop[row]))
                 if spoken[row]:
                     sequence.on_audio(step_seconds, now)
                     self._counts["chunks"] += 1
-                    self._results.append((sequence.id, AudioChunk(index=sequence.sent, samples=audio[row])))
-                if reason := sequence.deliver(audio[row] if spoken[row] else None, stop=bool(stop[row])):
+                    chunk = AudioChunk(
+                        index=sequence.sent - 1,
+                        samples=audio[row],
+                        steps=sequence.untold,
+                        silent=sequence.silent if sequence.spoke else NOT_SPOKEN,
+                        last=reason is not None,
+                    )
+                    sequence.untold = b""
+                    self._results.append((sequence.id, chunk))
+                if reason:
                     self._finish(sequence, reason)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:

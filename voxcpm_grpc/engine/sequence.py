@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcpm_grpc.engine.adapters import NO_PLACE, Lora
-from voxcpm_grpc.request import RISE_CHUNKS, FinishReason, Request
+from voxcpm_grpc.request import NOT_SPOKEN, RISE_CHUNKS, FinishReason, History, Request
 
 SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step is far louder
 
@@ -31,6 +31,8 @@ class Sequence:
     plan: Plan
     limit: int  # steps that may be launched so far; it never falls
     queued_at: float  # monotonic time, as the other times
+    history: History | None = None  # what another engine has made of it
+    resumed: int = 0  # the number of these steps
     keys: list[bytes] = field(default_factory=list)  # of the pages of its prompt
     is_queued: bool = False  # the scheduler knows it; otherwise it waits for text
     admitted_at: float = 0.0  # 0.0: it waits for its first slot; later by the time that it was swapped out
@@ -45,6 +47,7 @@ class Sequence:
     launched: int = 0
     delivered: int = 0
     unspoken: int = 0  # of the delivered steps, those without audio
+    untold: bytes = b""  # the content of those since the last chunk
     room: int = field(init=False)  # steps that fit into the KV cache
     max_steps: int = field(init=False)  # the limit of steps with audio
     spoke: bool = False  # its audio was not silent all the time
@@ -61,6 +64,11 @@ class Sequence:
         self.is_batch = self.request.is_batch
         self.streams_text = self.request.open
         self.first_limit = self.limit
+        if self.history is not None:
+            self.launched = self.delivered = self.resumed
+            self.unspoken = self.resumed - self.history.chunks
+            self.spoke, self.silent = self.history.silent > NOT_SPOKEN, max(0, self.history.silent)
+            self.first_limit -= self.history.chunks  # its client has taken these, as far as is known
         self.arrive(self.queued_at)
         self.set_room(NO_LIMIT)
 
@@ -170,8 +178,13 @@ class Sequence:
 
     @property
     def starting(self) -> bool:
-        """Its prompt is in the cache, and its first step was not launched."""
-        return self.prefilled and not self.launched
+        """Its prompt is in the cache, and its first step on this engine was not launched."""
+        return self.prefilled and self.launched == self.resumed
+
+    @property
+    def opens_after_audio(self) -> bool:
+        """Its slot is written with memory that the decoding of audio uses, too."""
+        return self.plan.waits_for_audio or self.resumed > 0
 
     @property
     def unsent(self) -> int:

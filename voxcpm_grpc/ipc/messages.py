@@ -7,7 +7,7 @@ import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code, reason_of
 from voxcpm_grpc.progress import Progress
-from voxcpm_grpc.request import Adapter, CodecChunk, Event, ModelInfo, Request, Role, Stats
+from voxcpm_grpc.request import Adapter, CodecChunk, Event, History, ModelInfo, Request, Role, Stats
 
 HEARTBEAT_SECONDS = 0.25
 """The interval between two heartbeats of a process."""
@@ -23,12 +23,14 @@ class _Message(msgspec.Struct, frozen=True, tag=True):
 class Submit(_Message, frozen=True):
     """Start a request.
 
-    The engine makes up to `limit` chunks until an `Allow` raises that. `work` is the expected number of steps.
+    The engine makes up to `limit` chunks until an `Allow` raises that. `work` is the expected number of steps. With
+    `history` the request continues what another engine has made; `limit` counts those chunks, too.
     """
 
     request: Request
     limit: int
     work: float = 0.0
+    history: History | None = None
 
 
 class Check(_Message, frozen=True):

@@ -51,6 +51,7 @@ from voxcpm_grpc.request import (
     CodecChunk,
     Event,
     Finished,
+    History,
     ModelInfo,
     Request,
     Role,
@@ -79,7 +80,7 @@ class EngineLike(Protocol):
     @property
     def busy(self) -> bool: ...
     def warm_up(self) -> float: ...
-    def add(self, request: Request, limit: int) -> None: ...
+    def add(self, request: Request, limit: int, history: History | None = None) -> None: ...
     def check(self, request: Request) -> None: ...
     def allow(self, id: str, limit: int) -> None: ...
     def append(self, id: str, text: str, *, last: bool) -> None: ...
@@ -210,8 +211,8 @@ class Dispatcher:
     def _handle(self, front: str, command: Command, reports: dict[str, list[Report]]) -> None:
         engine = self._engine
         match command:
-            case Submit(request, limit, work):
-                engine.add(request, limit)
+            case Submit(request, limit, work, history):
+                engine.add(request, limit, history)
                 self._tasks[request.id] = _Task(
                     front,
                     request.log_id,
