@@ -83,6 +83,7 @@ class Reason(Enum):
     AUDIO_BROKEN_OFF = auto()
     REPLIES_NOT_READ = auto()
     REGISTRATION_CANCELLED = auto()
+    REQUEST_ENDED_ENGINES = auto()
     # INTERNAL
     INTERNAL_ERROR = auto()
 
@@ -237,6 +238,13 @@ class Aborted(VoxCPMError):
     that audio."""
 
     default_reason = Reason.AUDIO_BROKEN_OFF
+
+
+def broken_off(error: VoxCPMError) -> Aborted:
+    """The error of a call that ends for this reason after it has delivered something, which a retry would repeat."""
+    cause, _, _ = error.message.partition(";")  # without the remedy, which may be a retry
+    text = f"{cause}, after audio was sent; what was sent is good, ask again for the rest"
+    return Aborted(text, field=error.field)
 
 
 class Internal(VoxCPMError):

@@ -115,10 +115,10 @@ class FakeEngine:
     """An engine whose requests fail in the way that their text names.
 
     The texts: "refuse" and "fault" raise in `add`; "fail" and "elsewhere" end with Internal and Unavailable; "crash"
-    raises in a step; "exit" ends the process; "hang" never ends a step; "linger" takes 2.5 s for a step; "after PATH"
-    makes no audio until that file exists; "then PATH" creates the file with its last audio. Codec jobs stop after one
-    piece until the file `pieces_after` exists. Adapters have the files of `write_lora`; it takes none if `loras_taken`
-    is false.
+    raises in a step; "exit" ends the process, and "exit-at N" does with chunk N; "hang" never ends a step; "linger"
+    takes 2.5 s for a step; "after PATH" makes no audio until that file exists; "then PATH" creates the file with its
+    last audio. Codec jobs stop after one piece until the file `pieces_after` exists. Adapters have the files of
+    `write_lora`; it takes none if `loras_taken` is false.
     """
 
     info: ModelInfo = INFO
@@ -251,6 +251,8 @@ class FakeEngine:
             case ["crash"]:
                 raise RuntimeError("a kernel failed")
             case ["exit"]:
+                os._exit(3)
+            case ["exit-at", chunk] if stream.made == int(chunk):
                 os._exit(3)
             case ["hang"]:
                 time.sleep(NEVER_SECONDS)

@@ -30,9 +30,6 @@ from voxcpm_grpc.errors import Internal, InvalidRequest, VoxCPMError
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import (
-    NOT_SPOKEN,
-    Admitted,
-    AudioChunk,
     CodecChunk,
     Event,
     Finished,
@@ -150,12 +147,9 @@ class Engine:
         if adapter := request.conditioning.adapter:
             self.adapters.require_places()
         plan = self.model.plan(request)
-        resumed, rest = divmod(len(history.steps), self.model.step_bytes) if history else (0, 0)
-        if rest or (history and resumed < history.chunks):
-            raise Internal
-        sequence = Sequence(
-            request=request, plan=plan, limit=limit, queued_at=monotonic(), history=history, resumed=resumed
-        )
+        sequence = Sequence(request=request, plan=plan, limit=limit, queued_at=monotonic())
+        if history:
+            sequence.resume(history, self.model.step_bytes)
         self._queue(sequence)
         self._sequences[request.id] = sequence
         if adapter:
@@ -331,12 +325,7 @@ class Engine:
         """Report and count the admissions and prefills of a batch."""
         for sequence in batch.opened:
             self._counts["prefix_hit_tokens"] += sequence.cached
-            event = Admitted(
-                queue_seconds=sequence.admitted_at - sequence.queued_at,
-                prompt_tokens=sequence.plan.positions,
-                cached_tokens=sequence.cached,
-            )
-            self._results.append((sequence.id, event))
+            self._results.append((sequence.id, sequence.admission))
         self._counts["prefill_tokens"] += sum(chunk.stop - chunk.start for chunk in batch.chunks)
 
     def _restored(self, batch: Batch) -> None:
@@ -375,15 +364,7 @@ class Engine:
                 if spoken[row]:
                     sequence.on_audio(step_seconds, now)
                     self._counts["chunks"] += 1
-                    chunk = AudioChunk(
-                        index=sequence.sent - 1,
-                        samples=audio[row],
-                        steps=sequence.untold,
-                        silent=sequence.silent if sequence.spoke else NOT_SPOKEN,
-                        last=reason is not None,
-                    )
-                    sequence.untold = b""
-                    self._results.append((sequence.id, chunk))
+                    self._results.append((sequence.id, sequence.chunk(audio[row], last=reason is not None)))
                 if reason:
                     self._finish(sequence, reason)
 

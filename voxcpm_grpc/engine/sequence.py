@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcpm_grpc.engine.adapters import NO_PLACE, Lora
-from voxcpm_grpc.request import NOT_SPOKEN, RISE_CHUNKS, FinishReason, History, Request
+from voxcpm_grpc.errors import Internal
+from voxcpm_grpc.request import NOT_SPOKEN, RISE_CHUNKS, Admitted, AudioChunk, FinishReason, History, Request
 
 SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step is far louder
 
@@ -64,11 +65,6 @@ class Sequence:
         self.is_batch = self.request.is_batch
         self.streams_text = self.request.open
         self.first_limit = self.limit
-        if self.history is not None:
-            self.launched = self.delivered = self.resumed
-            self.unspoken = self.resumed - self.history.chunks
-            self.spoke, self.silent = self.history.silent > NOT_SPOKEN, max(0, self.history.silent)
-            self.first_limit -= self.history.chunks  # its client has taken these, as far as is known
         self.arrive(self.queued_at)
         self.set_room(NO_LIMIT)
 
@@ -76,6 +72,16 @@ class Sequence:
         """It waits for its first slot from now on."""
         self.queued_at = now
         self.plays_until = now + self.request.lead_seconds
+
+    def resume(self, history: History, step_bytes: int) -> None:
+        """Go on behind the steps of another engine, before it waits for a slot. Raises Internal for broken ones."""
+        self.history, (self.resumed, rest) = history, divmod(len(history.steps), step_bytes)
+        if rest or self.resumed < history.chunks:
+            raise Internal
+        self.launched = self.delivered = self.resumed
+        self.unspoken = self.resumed - history.chunks
+        self.spoke, self.silent = history.silent > NOT_SPOKEN, max(0, history.silent)
+        self.first_limit -= history.chunks  # its client has taken these, as far as is known
 
     def extend(self, plan: Plan, *, last: bool) -> None:
         """Take the plan of a text that has grown. With `last` it is complete."""
@@ -127,6 +133,18 @@ class Sequence:
         if self.sent == self.max_steps or self.delivered == self.room:
             return FinishReason.MAX_STEPS
         return FinishReason.SILENCE if samples is not None and self.fell_silent(samples) else None
+
+    @property
+    def admission(self) -> Admitted:
+        """The event of its first slot."""
+        wait, prompt = self.admitted_at - self.queued_at, self.plan.positions
+        return Admitted(queue_seconds=wait, prompt_tokens=prompt, cached_tokens=self.cached)
+
+    def chunk(self, samples: np.ndarray, *, last: bool) -> AudioChunk:
+        """The chunk of a step that was delivered, with the content of all steps since the last one."""
+        steps, self.untold = self.untold, b""
+        silent = self.silent if self.spoke else NOT_SPOKEN
+        return AudioChunk(index=self.sent - 1, samples=samples, steps=steps, silent=silent, last=last)
 
     def fell_silent(self, samples: np.ndarray) -> bool:
         """Take note of the audio of a step. True if the silence after the speech is as long as the request allows."""

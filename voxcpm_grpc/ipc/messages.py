@@ -80,6 +80,25 @@ class Decode(_Message, frozen=True):
     log_id: str = ""
 
 
+Suspected = Submit | Check | Encode | Decode
+"""Work that may have ended an engine."""
+
+
+class Try(_Message, frozen=True):
+    """Do work that may have ended another engine, alone among such work.
+
+    The engine sends `Trying` when it is its turn, and waits for `Begin`: so the front knows what ends the engine.
+    """
+
+    command: Suspected
+
+
+class Begin(_Message, frozen=True):
+    """Begin the work of a `Try`. An unknown id is ignored."""
+
+    id: str
+
+
 class AskStats(_Message, frozen=True):
     """Report the statistics after the current step, as an EngineStats with this number."""
 
@@ -234,6 +253,8 @@ Command = (
     | Cancel
     | Encode
     | Decode
+    | Try
+    | Begin
     | AskStats
     | Preload
     | Keep
@@ -290,6 +311,12 @@ class CallEvent(_Message, frozen=True):
 
     id: str
     body: Event | CodecChunk
+
+
+class Trying(_Message, frozen=True):
+    """It is the turn of the work of a `Try`, which the engine does after a `Begin`."""
+
+    id: str
 
 
 class AskFronts(_Message, frozen=True):
@@ -353,6 +380,7 @@ Report = (
     | Heartbeat
     | CallEvent
     | Failed
+    | Trying
     | ExternalLoad
     | EngineStats
     | AdapterList

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from torch.nn.functional import linear, scaled_dot_product_attention, silu
+from torch.nn.functional import linear, pad, scaled_dot_product_attention, silu
 
 
 def write_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tensor) -> None:
@@ -332,13 +331,11 @@ def read_step(
 def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor, patch: Tensor) -> Tensor:
     """The audio [b, samples] with more columns, float32: `stop` of its slots, whether all of it is finite, 1, `patch`.
 
-    It is finite if `finite` is True for its slot, too. The third column tells that there is audio. The last ones are
-    the bytes of the patches of its slots, with zeros up to a whole column.
+    It is finite if `finite` is True for its slot. 1 tells that there is audio. The last columns are bytes of `patch`.
     """
     whole = audio.isfinite().all(1) & finite[slot]
-    spoken = torch.ones(len(audio), 1, device=audio.device)
-    content = patch[slot].flatten(1).view(torch.uint8)
-    content = F.pad(content, (0, -content.shape[1] % 4)).view(torch.float32)
+    spoken, content = torch.ones(len(audio), 1, device=audio.device), patch[slot].flatten(1).view(torch.uint8)
+    content = pad(content, (0, -content.shape[1] % 4)).view(torch.float32)
     return torch.cat([audio.float(), stop[slot, None], whole[:, None], spoken, content], dim=1)
 
 

@@ -18,21 +18,22 @@ import numpy as np
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.errors import (
-    Aborted,
     FailedPrecondition,
     InvalidRequest,
-    QueueFull,
-    QueueTooLong,
     Reason,
+    VoxCPMError,
+    broken_off,
 )
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog
+from voxcpm_grpc.pool.admission import deadline_error, queue_error
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.balancer import READING_STEPS, Balancer, Room, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.directory import Engines
-from voxcpm_grpc.pool.engine_call import WAIT_SECONDS, EngineCall
-from voxcpm_grpc.pool.replica import Replica
+from voxcpm_grpc.pool.engine_call import MOST_DEATHS, WAIT_SECONDS, EngineCall
+from voxcpm_grpc.pool.refusals import Refusals, arrays_key, key_of, refusal
+from voxcpm_grpc.pool.replica import Departure, Replica
 from voxcpm_grpc.pool.waiting_calls import WaitingCalls
 from voxcpm_grpc.pool.warm_up import try_out
 from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Role, VoicePart, content_of
@@ -45,10 +46,13 @@ WINDOW_CHUNKS = 128  # about 20 s of speech
 class EnginePool:
     """The engines of one model, as a front uses them. Implements `directory.EngineListener`; belongs to one event loop.
 
-    Each call goes to the replica with the least work left. If an engine dies, calls that have delivered nothing are
-    retried on another engine with the same seed; requests that have delivered audio end with Aborted. While no engine
-    can take a call, it waits if the next one is expected in time and the queue has room. Otherwise it ends at once,
-    with Unavailable and the time to wait, or with Exhausted.
+    Each call goes to the replica with the least work left. If an engine dies or leaves service, others continue its
+    streams behind the steps that this front has received, with the same seeds, and do its other calls again. While no
+    engine can take a call, it waits if the next one is expected in time and the queue has room. Otherwise it ends at
+    once, with Unavailable and the time to wait, or with Exhausted; or with Aborted if it has delivered something. So
+    does a call with which two engines in a row have ended, and calls of equal content are refused from then on.
+
+    continuations: how many times a stream with audio has gone on on another engine
     """
 
     def __init__(
@@ -62,6 +66,8 @@ class EnginePool:
         self._replicas: list[Replica] = []
         self.adapters = AdapterCatalog(self._ready, engines.names, self._name)
         self._waiting = WaitingCalls(self._replicas)
+        self._refusals = Refusals()
+        self.continuations = 0
         self._balancer = Balancer(Replica.load)
         self._info: ModelInfo | None = None
         self._numbers = count()
@@ -92,9 +98,11 @@ class EnginePool:
             raise errors.exceptions[0] from None
 
     async def drain(self, replica: Replica, *, seconds: float) -> None:
-        """Give a replica no new calls, and wait up to `seconds` for the end of its own."""
+        """Give a replica no new calls, move its streams to others, and wait up to `seconds` for the end of the rest."""
         replica.draining = True
         self._on_change(replica)
+        if self._ready():
+            replica.move_calls()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await replica.idle()
@@ -149,14 +157,20 @@ class EnginePool:
         engine that restarts for up to `max_wait` seconds. An open request gets more text by `EngineCall.append`.
         Closing the call (see contextlib.aclosing) or dropping it cancels the request.
         """
-        work = work_of(request, self.info)
-        plays_until = monotonic() + request.lead_seconds
+        info = self.info
+        work = work_of(request, info)
 
         def submit(call: EngineCall[Event]) -> Submit:
-            lead = max(0.0, plays_until - monotonic())  # the call may have waited for an engine
-            text, is_open = request.text + call.appended, request.open and not call.text_ended
-            named = replace(request, id=call.id, log_id=call.log_id, lead_seconds=lead, text=text, open=is_open)
-            return Submit(named, call.limit, work)
+            named = replace(
+                request,
+                id=call.id,
+                log_id=call.log_id,
+                lead_seconds=max(0.0, call.plays_until - monotonic()),  # the call may have waited for an engine
+                text=request.text + call.appended,
+                open=request.open and not call.text_ended,
+                continues=not call.is_new,
+            )
+            return Submit(named, call.limit, call.work_here, call.history)
 
         call: EngineCall[Event] = EngineCall(
             request.id,
@@ -170,6 +184,10 @@ class EnginePool:
             deadline=None if seconds_left is None else monotonic() + seconds_left,
             adapter=content_of(request.conditioning.adapter),
             wait_until=monotonic() + max_wait,
+            max_wait=max_wait,
+            step_seconds=info.samples_per_step / info.output_sample_rate,
+            plays_until=monotonic() + request.lead_seconds,
+            key=partial(key_of, request),
         )
         if any(one.name == call.name and one.is_stream for replica in self._replicas for one in replica.calls):
             call.fail(InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id"))
@@ -207,7 +225,11 @@ class EnginePool:
         """
         work = work_of_coding(len(waveform) // self.info.input_samples_per_step)
         call: EngineCall[CodecChunk] = EngineCall(
-            "encode", lambda call: Encode(call.id, waveform, role, call.log_id), work=work, whole=True
+            "encode",
+            lambda call: Encode(call.id, waveform, role, call.log_id),
+            work=work,
+            whole=True,
+            key=lambda: arrays_key(role, {"waveform": waveform}),
         )
         self._start(call)
         arrays: defaultdict[str, list[np.ndarray]] = defaultdict(list)
@@ -224,6 +246,7 @@ class EnginePool:
             "decode",
             lambda call: Decode(call.id, dict(part.content), call.log_id),
             work=work_of_coding(part.steps),
+            key=lambda: arrays_key("decode", part.content),
         )
         self._start(call)
         async with contextlib.aclosing(call) as pieces:
@@ -268,46 +291,30 @@ class EnginePool:
 
     # ---- calls
 
-    def _start(self, call: EngineCall, *, lost: Replica | None = None) -> None:
-        """Start a call on a replica, on another one than `lost` if possible."""
+    def _start(self, call: EngineCall, *, left: Replica | None = None) -> None:
+        """Start a call on a replica, on another one than `left` if possible."""
+        if self._refusals and call.key is not None and call.key() in self._refusals:
+            call.fail(refusal())
+            return
         ready = [] if self._closing else self._ready()
         able = [replica for replica in ready if replica not in call.unable]
-        replicas = [replica for replica in able if replica is not lost] or able
         if ready and not able:
             text = "no engine has the LoRA adapter of this request; its operator must register it again"
-            call.fail(FailedPrecondition(text, field="lora", reason=Reason.LORA_LOST))
+            self._give_up(call, FailedPrecondition(text, field="lora", reason=Reason.LORA_LOST))
             return
+        if call.has_output:
+            able = [replica for replica in able if replica.info and replica.info.dtype == call.dtype]
+        replicas = [replica for replica in able if replica is not left] or able
         if not replicas:
             self._waiting.add(call)
             return
-        if call.is_new and all(replica.load(is_batch=call.is_batch)[0] is Room.NONE for replica in replicas):
-            # The engines would refuse it, too, but only after the step that runs.
-            logger.debug(
-                LogLine(
-                    "refused: the queues of all engines are full",
-                    request_id=call.log_id,
-                    call=call.name,
-                    engines=len(replicas),
-                )
-            )
-            queued = min(replica.queued(is_batch=call.is_batch) for replica in replicas)
-            call.fail(QueueFull(queued, self.info.max_queue or 0))
+        if call.is_new and (error := queue_error(call, replicas)):
+            call.fail(error)
             return
         chosen = self._balancer.choose(replicas, call.prefix, partial(_load_for, call))
-        if call.is_new and call.deadline is not None and (wait := chosen.queue_seconds(is_batch=call.is_batch)):
-            remaining = call.deadline - monotonic()
-            if remaining < wait:
-                logger.debug(
-                    LogLine(
-                        "refused: the deadline ends before a slot is free",
-                        request_id=call.log_id,
-                        call=call.name,
-                        wait=wait,
-                        remaining=remaining,
-                    )
-                )
-                call.fail(QueueTooLong(wait, remaining))
-                return
+        if call.is_new and (error := deadline_error(call, chosen)):
+            call.fail(error)
+            return
         id = self._new_id(call)
         if logger.isEnabledFor(logging.DEBUG):
             room, steps = chosen.load(is_batch=call.is_batch)
@@ -322,11 +329,15 @@ class EnginePool:
                     of=len(replicas),
                 )
             )
+        if chosen.info is not None:
+            call.dtype = chosen.info.dtype
+        if call.has_output:
+            self.continuations += 1
         chosen.start(id, call)
 
     def _start_waiting(self) -> None:
         """Start the calls that wait for an engine. Those that no engine can take go on waiting, or end."""
-        for call in self._waiting.take():
+        for call in sorted(self._waiting.take(), key=lambda call: (call.is_batch, call.plays_until)):
             self._start(call)
 
     def _new_id(self, call: EngineCall) -> str:
@@ -342,23 +353,37 @@ class EnginePool:
             self._over.set()
         self._start_waiting()
 
-    def _reassign(self, replica: Replica, calls: list[EngineCall]) -> None:
-        """Retry the calls of a lost engine on other replicas, or end them."""
-        for call in calls:
-            if call.has_output:
-                call.fail(
-                    Aborted("the engine was lost after audio was sent; what was sent is good, ask again for the rest")
-                )
-            elif replica in call.unable:
-                self._start(call)
-            elif call.retries_left > 0:
-                call.retries_left -= 1
-                logger.debug(
-                    LogLine("retried: its engine is lost", request_id=call.log_id, call=call.name, engine=replica.name)
-                )
-                self._start(call, lost=replica)
+    def _reassign(self, replica: Replica, calls: list[EngineCall], departure: Departure) -> None:
+        """Let other replicas continue calls that leave one, or end them."""
+        for call in sorted(calls, key=lambda call: (call.is_batch, call.plays_until)):
+            if departure is not Departure.LOST:
+                call.leave()
+            if call.deaths >= MOST_DEATHS:
+                logger.error(LogLine("refused: two engines have ended with it", request_id=call.log_id, call=call.name))
+                if call.key is not None:
+                    self._refusals.add(call.key())
+                call.fail(refusal())
+            elif not call.can_continue or (departure is Departure.LOST and not call.retries_left):
+                self._give_up(call, self._waiting.no_engine(call))
+            elif departure is Departure.REFUSED and replica not in call.unable:
+                self._try_again(call, replica)
             else:
-                call.fail(self._waiting.no_engine(call))
+                logger.debug(
+                    LogLine(f"goes on: {departure}", request_id=call.log_id, call=call.name, engine=replica.name)
+                )
+                self._start(call, left=replica)
+
+    def _try_again(self, call: EngineCall, replica: Replica) -> None:
+        """Start a call on another replica than the one that cannot take it, as often as it may be."""
+        if call.retries_left > 0:
+            call.retries_left -= 1
+            self._start(call, left=replica)
+        else:
+            self._give_up(call, self._waiting.no_engine(call))
+
+    def _give_up(self, call: EngineCall, error: VoxCPMError) -> None:
+        """End a call that no engine takes."""
+        call.fail(broken_off(error) if call.has_output else error)
 
 
 def _load_for(call: EngineCall, replica: Replica) -> tuple[Room, float]:

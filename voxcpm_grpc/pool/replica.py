@@ -9,6 +9,7 @@ import math
 import uuid
 import weakref
 from collections.abc import Callable, Collection
+from enum import StrEnum
 from itertools import count
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from voxcpm_grpc.ipc.messages import (
     Allow,
     Append,
     AskStats,
+    Begin,
     CallEvent,
     Cancel,
     EngineStats,
@@ -26,6 +28,9 @@ from voxcpm_grpc.ipc.messages import (
     Keep,
     Preload,
     Report,
+    Suspected,
+    Try,
+    Trying,
 )
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.background import keep_running
@@ -38,6 +43,8 @@ from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finis
 
 logger = logging.getLogger(__name__)
 
+KNOWN_BATCHES = 4  # of reports after which an engine has handled a command that was sent before
+
 
 class _Work(NamedTuple):
     """Streams that can run, those of them without a slot so far, and the outstanding steps."""
@@ -47,12 +54,23 @@ class _Work(NamedTuple):
     steps: float
 
 
+class Departure(StrEnum):
+    """The reason for which a call leaves its engine before its end."""
+
+    LOST = "its engine is lost"
+    MOVED = "its engine leaves service"
+    REFUSED = "its engine cannot take it"
+
+
 class Replica:
     """Routes the reports of its engine to the calls. Belongs to one event loop.
 
     Callbacks: `on_change(replica)` follows every change of `ready` and of `given_up`, and `on_ready(replica)` comes
-    before it when an engine takes commands. `reassign(replica, calls)` receives the calls of an engine that was lost,
-    and calls that the engine sent away. `restarts` counts and expects the restarts of the engine.
+    before it when an engine takes commands. `reassign(replica, calls, departure)` receives the calls of an engine that
+    was lost or leaves service, and calls that the engine sent away. `restarts` counts and expects the restarts of the
+    engine.
+
+    A call with which another engine has ended is tried: the engine does no other work of this kind at the same time.
     """
 
     def __init__(
@@ -61,12 +79,14 @@ class Replica:
         *,
         on_ready: Callable[[Replica], None],
         on_change: Callable[[Replica], None],
-        reassign: Callable[[Replica, list[EngineCall]], None],
+        reassign: Callable[[Replica, list[EngineCall], Departure], None],
     ) -> None:
         self.name = name
         self.draining = False  # finishes its calls and gets no new ones
         self.restarts = Restarts()
         self._calls: dict[str, weakref.ref[EngineCall]] = {}  # a call that its reader drops is cancelled
+        self._batches = 0  # of reports
+        self._since: dict[str, int] = {}  # how many had arrived before each call
         self._connection: Connection | None = None
         self._is_ready = False
         self._reading: asyncio.Task[None] | None = None
@@ -200,9 +220,13 @@ class Replica:
         """Start a call on the engine. The id must never have been used here."""
         assert self._connection is not None
         self._calls[id] = weakref.ref(call)
+        self._since[id] = self._batches
         self._idle.clear()
         try:
-            self._connection.post(call.start(id, self.name.removeprefix("engine "), self._post))
+            command = call.start(id, self.name.removeprefix("engine "), self._post)
+            if call.deaths and isinstance(command, Suspected):
+                command = Try(command)
+            self._connection.post(command)
         except Exception:
             logger.exception(LogLine("a request cannot be sent", request=id, request_id=call.log_id, engine=self.name))
             self._remove(id)
@@ -226,6 +250,13 @@ class Replica:
     async def idle(self) -> None:
         """Wait until no call is in progress."""
         await self._idle.wait()
+
+    def move_calls(self) -> None:
+        """Let other engines continue the streams."""
+        moving = [call for call in self.calls if call.is_stream and call.can_continue]
+        for call in moving:
+            self._post(Cancel(call.id))
+        self._reassign(self, moving, Departure.MOVED)
 
     def on_ready(self, connection: Connection, info: ModelInfo, restarts: int) -> None:
         """An engine takes commands, the one after `restarts` others."""
@@ -253,7 +284,7 @@ class Replica:
         self.draining = True
         self._is_ready = False
         self._on_change(self)
-        self._lose()
+        self._lose(Departure.MOVED)
 
     def _post(self, command: Allow | Append | Cancel) -> None:
         """Send a command about a call, unless the call has ended."""
@@ -280,9 +311,9 @@ class Replica:
         calls = self.calls
         for id in list(self._calls):
             self._post(Cancel(id))
-        self._reassign(self, calls)
+        self._reassign(self, calls, Departure.MOVED)
 
-    def _lose(self) -> None:
+    def _lose(self, departure: Departure = Departure.LOST) -> None:
         """End the connection to an engine, with its calls. Does nothing without one."""
         if self._connection is None:
             return
@@ -297,12 +328,20 @@ class Replica:
                 answer.set_result(None)
         self._step_time = StepTime()
         calls = self.calls
+        for call in calls:
+            call.leave(died=departure is Departure.LOST and not self._is_queued(call))
         self._calls.clear()
+        self._since.clear()
         self._idle.set()
-        self._reassign(self, calls)
+        self._reassign(self, calls, departure)
+
+    def _is_queued(self, call: EngineCall) -> bool:
+        """True for a stream that the engine has known for a while, and which has not had its slot."""
+        return call.is_stream and not call.has_slot and self._batches - self._since[call.id] >= KNOWN_BATCHES
 
     def _on_reports(self, reports: list[Report]) -> None:
         """Route the reports of a step, starting with those of streams without audio, whose users wait for it."""
+        self._batches += 1
         for report in sorted(reports, key=self._is_less_urgent):
             self._route(report)
 
@@ -326,11 +365,14 @@ class Replica:
                     error = report.error()
                     if error.reason is Reason.LORA_LOST:
                         call.unable.add(self)
-                        self._reassign(self, [call])
-                    elif isinstance(error, Unavailable):
-                        self._reassign(self, [call])
+                    if error.reason is Reason.LORA_LOST or isinstance(error, Unavailable):
+                        self._reassign(self, [call], Departure.REFUSED)
                     else:
                         call.fail(error)
+            case Trying(id):
+                if (call := self._calls.get(id, _no_call)()) and self._connection is not None:
+                    call.on_trial = True
+                    self._connection.post(Begin(id))
             case ExternalLoad():
                 self._external_load = report
             case EngineStats():
@@ -343,10 +385,11 @@ class Replica:
                 logger.error("%s sent %s, which is valid only during its start", self.name, type(report).__name__)
 
     def _remove(self, id: str) -> None:
+        self._since.pop(id, None)
         call = self._calls.pop(id, _no_call)()
         # The slot of a batch stream may have been given away meanwhile, which the front does not know.
         if call is not None and call.is_stream and not call.is_batch and (seconds := call.slot_seconds) is not None:
-            self._step_time.observe(seconds, call.work)
+            self._step_time.observe(seconds, call.work_here)
         if not self._calls:
             self._idle.set()
 
