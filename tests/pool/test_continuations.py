@@ -8,6 +8,7 @@ import signal
 from dataclasses import replace
 
 import numpy as np
+import psutil
 import pytest
 from support.fake_engine import MakeFake, request
 from support.pools import Launcher, RecordedPool, everything, patient, started
@@ -246,3 +247,49 @@ async def test_the_engine_of_a_stream_that_goes_on_gets_what_is_left_of_its_work
         assert stream.work_here <= 300
         with contextlib.suppress(VoxCPMError):
             await stream.aclose()
+
+
+async def test_an_engine_leaves_service_and_comes_back():
+    made = launchers("ab")
+    async with started(*made, settings=QUICK) as pool:
+        streams = [pool.generate(request(f"s{number}", 600)) for number in range(4)]
+        first = [await heard(stream, 2) for stream in streams]
+        leaving, pid = pool.replicas[0], made[0].pid
+        pool.drain_engine(leaving.name, restart=False)
+        async with asyncio.timeout(HANG_SECONDS):
+            while not leaving.drained:
+                await pool.changed()
+            await assert_all_whole(first, streams, 600)
+        await until(lambda: not psutil.pid_exists(pid))
+        assert len(made[0].handles) == 1 and not leaving.given_up
+        pool.start_engine(leaving.name)
+        await until(lambda: leaving.ready)
+        assert leaving.restarts.count == 0, "it was not lost"
+        assert pool.continuations == 2
+
+
+async def test_a_signal_replaces_an_engine():
+    made = launchers("ab")
+    async with started(*made, settings=QUICK) as pool:
+        streams = [pool.generate(request(f"s{number}", 900)) for number in range(4)]
+        first = [await heard(stream, 2) for stream in streams]
+        pid = made[0].pid
+        made[0].kill(signal.SIGUSR1)
+        await until(lambda: len(made[0].handles) == 2 and pool.replicas[0].ready)
+        assert made[0].pid != pid
+        await assert_all_whole(first, streams, 900)
+        assert pool.continuations == 2 and pool.replicas[0].restarts.count == 0
+
+
+@pytest.mark.thorough
+async def test_the_only_engine_finishes_its_streams_before_a_signal_replaces_it():
+    [engine] = launchers("a")
+    async with started(engine, settings=QUICK) as pool:
+        stream = pool.generate(request("s", 600))
+        first, pid = await heard(stream, 2), engine.pid
+        engine.kill(signal.SIGUSR1)
+        await until(lambda: pool.replicas[0].out_of_service)
+        later = pool.generate(request("later", 30))
+        assert_whole([*first, *await everything(stream)], 600)
+        assert_whole(await everything(later), 30)
+        assert engine.pid != pid and pool.continuations == 0

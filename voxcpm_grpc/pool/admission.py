@@ -1,4 +1,4 @@
-"""The refusals of new streams that the front decides, before an engine would."""
+"""The room of replicas for calls, and the refusals of new streams that the front decides before an engine would."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from time import monotonic
 
 from voxcpm_grpc.errors import QueueFull, QueueTooLong
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.pool.balancer import Room
+from voxcpm_grpc.pool.balancer import READING_STEPS, Room
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.replica import Replica
 
@@ -48,3 +48,9 @@ def deadline_error(call: EngineCall, replica: Replica) -> QueueTooLong | None:
         )
     )
     return QueueTooLong(wait, remaining)
+
+
+def load_for(call: EngineCall, replica: Replica) -> tuple[Room, float]:
+    """The load of a replica as a new call meets it, which may have to wait until its adapter is read."""
+    room, work = replica.load(is_batch=call.is_batch)
+    return room, work + (READING_STEPS if call.adapter and call.adapter not in replica.adapters else 0.0)

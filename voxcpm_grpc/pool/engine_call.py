@@ -7,6 +7,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from time import monotonic
 from typing import Generic, TypeVar, cast
 
@@ -22,9 +23,16 @@ from voxcpm_grpc.request import RISE_CHUNKS, Admitted, AudioChunk, CodecChunk, E
 T = TypeVar("T")
 
 WAIT_SECONDS = 30.0  # the longest wait for an engine that restarts, unless the caller of the pool names another
-RETRIES = 1  # after the refusal of an engine
-MOST_DEATHS = 2  # of engines in a row that a call may be the cause of; with more, it could end all of them
+MOST_DEATHS = 2  # of engines or their steps, in a row, that a call may be the cause of; more could end all of them
 MIN_SHARE_LEFT = 1 / 8  # of the estimated work, which counts until a call ends
+
+
+class Departure(StrEnum):
+    """The reason for which a call leaves its engine before its end."""
+
+    LOST = "its engine is lost"
+    MOVED = "its engine leaves service"
+    REFUSED = "its engine cannot take it"
 
 
 @dataclass(eq=False)  # without slots: Python 3.12 leaves out the slot for weak references in a generic class
@@ -62,7 +70,7 @@ class EngineCall(Generic[T]):
     step_seconds: float = 0.0
     key: Callable[[], bytes] | None = None  # its content, if calls with the same content may be refused
     plays_until: float = field(default_factory=monotonic)  # when a listener has played all that was delivered
-    retries_left: int = RETRIES
+    moves: bool = True  # another engine may do its work
     id: str = field(init=False, default="")
     engine: str = field(init=False, default="")  # the name of the latest one
     limit: int = field(init=False)  # chunks that the reader has allowed so far
@@ -72,7 +80,7 @@ class EngineCall(Generic[T]):
     has_slot: bool = field(init=False, default=False)  # given by the present engine, which may take it away for a time
     has_output: bool = field(init=False, default=False)
     dtype: str = field(init=False, default="")  # of the engines that have made its steps
-    deaths: int = field(init=False, default=0)  # of engines, one after the other, that it may be the cause of
+    deaths: int = field(init=False, default=0)  # in a row that it may be the cause of
     on_trial: bool = field(init=False, default=False)  # its engine does no other work that may end it
     continuations: int = field(init=False, default=0)  # behind audio, on another engine
     ended: bool = field(init=False, default=False)  # the reader has read the last event, or wants no more
@@ -213,10 +221,10 @@ class EngineCall(Generic[T]):
     @property
     def can_continue(self) -> bool:
         """True if another engine can go on with the call."""
-        return not self.has_output or self._kept.complete
+        return self.moves and (not self.has_output or self._kept.complete)
 
     def leave(self, *, died: bool = False) -> None:
-        """Its engine does not work on it any more. `died`: it has ended, perhaps by this call."""
+        """Its engine does not work on it any more. `died`: it has ended, or its step has, perhaps by this call."""
         if died:
             self.deaths += 1 if not self.deaths or self.on_trial else 0
         if self._admitted_at:

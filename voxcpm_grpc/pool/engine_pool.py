@@ -27,13 +27,13 @@ from voxcpm_grpc.errors import (
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog
-from voxcpm_grpc.pool.admission import deadline_error, queue_error
+from voxcpm_grpc.pool.admission import deadline_error, load_for, queue_error
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
-from voxcpm_grpc.pool.balancer import READING_STEPS, Balancer, Room, prefix_of, work_of, work_of_coding
+from voxcpm_grpc.pool.balancer import Balancer, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.directory import Engines
-from voxcpm_grpc.pool.engine_call import MOST_DEATHS, WAIT_SECONDS, EngineCall
+from voxcpm_grpc.pool.engine_call import MOST_DEATHS, WAIT_SECONDS, Departure, EngineCall
 from voxcpm_grpc.pool.refusals import Refusals, arrays_key, key_of, refusal
-from voxcpm_grpc.pool.replica import Departure, Replica
+from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.pool.waiting_calls import WaitingCalls
 from voxcpm_grpc.pool.warm_up import try_out
 from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Role, VoicePart, content_of
@@ -106,6 +106,18 @@ class EnginePool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await replica.idle()
+
+    def drain_engine(self, engine: str, *, restart: bool) -> None:
+        """Take an engine out of service when its work is done; with `restart`, start it again then."""
+        self._engines.drain(engine, restart=restart)
+
+    def start_engine(self, engine: str) -> None:
+        """Start an engine that was taken out of service."""
+        self._engines.resume(engine)
+
+    async def changed(self) -> None:
+        """Wait until a replica changes."""
+        await self._changed.wait()
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
@@ -275,6 +287,11 @@ class EnginePool:
     def on_lost(self, engine: str, seconds: float) -> None:
         self._replica(engine).on_lost(seconds)
 
+    def on_draining(self, engine: str) -> None:
+        replica = self._replica(engine)
+        replica.out_of_service = True
+        self._on_change(replica)
+
     def on_removed(self, engine: str) -> None:
         replica = self._replica(engine)
         self._replicas.remove(replica)
@@ -311,7 +328,7 @@ class EnginePool:
         if call.is_new and (error := queue_error(call, replicas)):
             call.fail(error)
             return
-        chosen = self._balancer.choose(replicas, call.prefix, partial(_load_for, call))
+        chosen = self._balancer.choose(replicas, call.prefix, partial(load_for, call))
         if call.is_new and (error := deadline_error(call, chosen)):
             call.fail(error)
             return
@@ -349,6 +366,9 @@ class EnginePool:
             self._balancer.forget(replica)
         self._changed.set()
         self._changed = asyncio.Event()
+        if self._ready():
+            for leaving in [one for one in self._replicas if one.out_of_service]:
+                leaving.move_calls()
         if self._replicas and all(one.given_up for one in self._replicas):
             self._over.set()
         self._start_waiting()
@@ -356,37 +376,19 @@ class EnginePool:
     def _reassign(self, replica: Replica, calls: list[EngineCall], departure: Departure) -> None:
         """Let other replicas continue calls that leave one, or end them."""
         for call in sorted(calls, key=lambda call: (call.is_batch, call.plays_until)):
-            if departure is not Departure.LOST:
-                call.leave()
-            if call.deaths >= MOST_DEATHS:
-                logger.error(LogLine("refused: two engines have ended with it", request_id=call.log_id, call=call.name))
+            names = {"request_id": call.log_id, "call": call.name, "engine": replica.name}
+            spent = call.deaths >= MOST_DEATHS
+            if spent and departure is Departure.LOST:
+                logger.error(LogLine("refused: engines end with it", **names))
                 if call.key is not None:
                     self._refusals.add(call.key())
                 call.fail(refusal())
-            elif not call.can_continue or (departure is Departure.LOST and not call.retries_left):
+            elif spent or not call.can_continue:
                 self._give_up(call, self._waiting.no_engine(call))
-            elif departure is Departure.REFUSED and replica not in call.unable:
-                self._try_again(call, replica)
             else:
-                logger.debug(
-                    LogLine(f"goes on: {departure}", request_id=call.log_id, call=call.name, engine=replica.name)
-                )
+                logger.debug(LogLine(f"goes on: {departure}", **names))
                 self._start(call, left=replica)
-
-    def _try_again(self, call: EngineCall, replica: Replica) -> None:
-        """Start a call on another replica than the one that cannot take it, as often as it may be."""
-        if call.retries_left > 0:
-            call.retries_left -= 1
-            self._start(call, left=replica)
-        else:
-            self._give_up(call, self._waiting.no_engine(call))
 
     def _give_up(self, call: EngineCall, error: VoxCPMError) -> None:
         """End a call that no engine takes."""
         call.fail(broken_off(error) if call.has_output else error)
-
-
-def _load_for(call: EngineCall, replica: Replica) -> tuple[Room, float]:
-    """The load of a replica as a new call meets it, which may have to wait until its adapter is read."""
-    room, work = replica.load(is_batch=call.is_batch)
-    return room, work + (READING_STEPS if call.adapter and call.adapter not in replica.adapters else 0.0)

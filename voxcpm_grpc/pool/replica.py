@@ -9,7 +9,6 @@ import math
 import uuid
 import weakref
 from collections.abc import Callable, Collection
-from enum import StrEnum
 from itertools import count
 from typing import NamedTuple
 
@@ -36,7 +35,7 @@ from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.background import keep_running
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.directory import Connection
-from voxcpm_grpc.pool.engine_call import EngineCall
+from voxcpm_grpc.pool.engine_call import Departure, EngineCall
 from voxcpm_grpc.pool.queue_estimate import Capacity, StepTime, seconds_until_slot
 from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
@@ -52,14 +51,6 @@ class _Work(NamedTuple):
     streams: int
     waiting: int
     steps: float
-
-
-class Departure(StrEnum):
-    """The reason for which a call leaves its engine before its end."""
-
-    LOST = "its engine is lost"
-    MOVED = "its engine leaves service"
-    REFUSED = "its engine cannot take it"
 
 
 class Replica:
@@ -82,7 +73,8 @@ class Replica:
         reassign: Callable[[Replica, list[EngineCall], Departure], None],
     ) -> None:
         self.name = name
-        self.draining = False  # finishes its calls and gets no new ones
+        self.draining = False  # finishes its calls and gets no new ones, for good
+        self.out_of_service = False  # the same, until an engine is ready again
         self.restarts = Restarts()
         self._calls: dict[str, weakref.ref[EngineCall]] = {}  # a call that its reader drops is cancelled
         self._batches = 0  # of reports
@@ -107,12 +99,17 @@ class Replica:
     @property
     def ready(self) -> bool:
         """True if an engine takes calls."""
-        return self._is_ready and not self.draining
+        return self._is_ready and not (self.draining or self.out_of_service)
 
     @property
     def given_up(self) -> bool:
         """True if there is no engine, and none will be started again."""
-        return not self._is_ready and math.isinf(self.restarts.seconds_left)
+        return not (self._is_ready or self.out_of_service) and math.isinf(self.restarts.seconds_left)
+
+    @property
+    def drained(self) -> bool:
+        """True if its engine has left service and has ended."""
+        return self.out_of_service and not self._is_ready
 
     @property
     def calls(self) -> list[EngineCall]:
@@ -240,7 +237,7 @@ class Replica:
     async def preload(self, adapter: Adapter) -> None:
         """Let the engine read an adapter. Raises its error, or Unavailable if it is lost meanwhile."""
         call: EngineCall[CodecChunk] = EngineCall(
-            "preload", lambda call: Preload(call.id, adapter), whole=True, retries_left=0
+            "preload", lambda call: Preload(call.id, adapter), whole=True, moves=False
         )
         self.start(f"preload.{uuid.uuid4().hex}", call)
         async with contextlib.aclosing(call) as pieces:
@@ -256,12 +253,14 @@ class Replica:
         moving = [call for call in self.calls if call.is_stream and call.can_continue]
         for call in moving:
             self._post(Cancel(call.id))
+            call.leave()
         self._reassign(self, moving, Departure.MOVED)
 
     def on_ready(self, connection: Connection, info: ModelInfo, restarts: int) -> None:
         """An engine takes commands, the one after `restarts` others."""
         self._lose()  # the last reports of the one before may still be expected
         self._connection, self.info, self._is_ready = connection, info, True
+        self.out_of_service = False
         self.restarts.count = restarts
         self._capacity = Capacity(info.samples_per_step / info.output_sample_rate)
         self._reading = keep_running(lambda: self._read(connection), f"reading the reports of {self.name}")
@@ -311,6 +310,8 @@ class Replica:
         calls = self.calls
         for id in list(self._calls):
             self._post(Cancel(id))
+        for call in calls:
+            call.leave()
         self._reassign(self, calls, Departure.MOVED)
 
     def _lose(self, departure: Departure = Departure.LOST) -> None:
@@ -366,6 +367,7 @@ class Replica:
                     if error.reason is Reason.LORA_LOST:
                         call.unable.add(self)
                     if error.reason is Reason.LORA_LOST or isinstance(error, Unavailable):
+                        call.leave(died=isinstance(error, Unavailable))
                         self._reassign(self, [call], Departure.REFUSED)
                     else:
                         call.fail(error)

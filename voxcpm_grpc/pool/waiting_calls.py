@@ -94,7 +94,7 @@ class WaitingCalls:
     @property
     def _expected(self) -> list[float]:
         """The expected time until each engine that starts is ready, in seconds."""
-        starting = [one.restarts.seconds_left for one in self._replicas if not one.ready and not one.draining]
+        starting = [one.restarts.seconds_left for one in self._replicas if not (one.ready or one.draining)]
         return [seconds for seconds in starting if math.isfinite(seconds)]
 
     @property

@@ -31,6 +31,7 @@ from voxcpm_grpc.ipc.messages import (
     Decode,
     Detach,
     Encode,
+    EngineDraining,
     EngineLost,
     EngineReady,
     EngineStarting,
@@ -169,6 +170,7 @@ class Dispatcher:
             self._trials.check(monotonic(), busy=self._engine.busy)
             if suspect := self._trials.announce():
                 reports[suspect.front].append(Trying(suspect.id))
+        self._timer.work = len(self._tasks) + self._trials.waiting
         self._publish_load(reports)
         if self._log_stats:
             self._log_steps()
@@ -269,7 +271,7 @@ class Dispatcher:
                 self.stopped = True
             case Detach(detached):
                 self._detach(detached)
-            case EngineReady() | EngineStarting() | EngineLost() | AdapterList():
+            case EngineReady() | EngineStarting() | EngineDraining() | EngineLost() | AdapterList():
                 logger.error("an engine received %s, which is for fronts", type(command).__name__)
 
     def _begin(self, front: str, id: str, reports: dict[str, list[Report]]) -> None:
