@@ -12,7 +12,8 @@ from benchmarks.pages.markdown import picture as markdown_picture
 
 NOTE = (
     "Requests arrived at a fixed rate, whatever became of them. A listener plays audio as soon as it arrives: a stream "
-    "is late if audio was missing then. Deaths: `kill` is SIGKILL, `stop` SIGSTOP, and `drain` the command with `--restart`."
+    "is late if audio was missing then. Deaths: `kill` is SIGKILL, `stop` SIGSTOP, and `drain` the command with "
+    "`--restart`."
 )
 
 
