@@ -33,6 +33,7 @@ class Reason(Enum):
     MODEL_NOT_FOUND = auto()
     LORA_NOT_FOUND = auto()
     SERVICE_NOT_FOUND = auto()
+    ENGINE_NOT_FOUND = auto()
     # ALREADY_EXISTS
     LORA_EXISTS = auto()
     NAME_TAKEN = auto()
@@ -58,6 +59,7 @@ class Reason(Enum):
     LORA_CACHE_UNUSABLE = auto()
     PACKAGE_MISSING = auto()
     FILE_NOT_WRITTEN = auto()
+    LAST_ENGINE = auto()
     # RESOURCE_EXHAUSTED
     TOO_MANY_STREAMS = auto()
     TOO_MANY_STREAMS_OF_CONNECTION = auto()
@@ -83,6 +85,7 @@ class Reason(Enum):
     AUDIO_BROKEN_OFF = auto()
     REPLIES_NOT_READ = auto()
     REGISTRATION_CANCELLED = auto()
+    REQUEST_ENDED_ENGINES = auto()
     # INTERNAL
     INTERNAL_ERROR = auto()
 
@@ -93,6 +96,7 @@ MISSING: Mapping[Reason, str] = {
     Reason.MODEL_NOT_FOUND: "model",
     Reason.LORA_NOT_FOUND: "lora",
     Reason.SERVICE_NOT_FOUND: "service",
+    Reason.ENGINE_NOT_FOUND: "engine",
     Reason.LORA_OF_VOICE_MISSING: "lora",
 }
 """The kind of the thing that is missing, by reason. The details of the error have its name under the same word."""
@@ -237,6 +241,13 @@ class Aborted(VoxCPMError):
     that audio."""
 
     default_reason = Reason.AUDIO_BROKEN_OFF
+
+
+def broken_off(error: VoxCPMError) -> Aborted:
+    """The error of a call that ends for this reason after it has delivered something, which a retry would repeat."""
+    cause, _, _ = error.message.partition(";")  # without the remedy, which may be a retry
+    text = f"{cause}, after audio was sent; what was sent is good, ask again for the rest"
+    return Aborted(text, field=error.field)
 
 
 class Internal(VoxCPMError):

@@ -19,6 +19,8 @@ RISE_CHUNKS = 6
 MAX_SEED = 2**63 - 1
 MAX_DRAWN_SEED = 2**53 - 1
 """The largest seed that a server draws, which clients read exactly whose numbers are doubles, as in JavaScript."""
+NOT_SPOKEN = -1
+"""The number of silent steps after speech, before there was speech."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +191,14 @@ class FinishReason(StrEnum):
     SILENCE = "silence"  # the silent patches after speech that the request allows
 
 
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps that one engine has made of a stream, behind which another one goes on."""
+
+    steps: bytes  # of the model: `SpeechModel.step_bytes` for each
+    chunks: int  # of audio that they have made
+    silent: int = NOT_SPOKEN  # silent steps after speech
+
+
 # Events are tagged structs, so that messages between processes carry them as they are.
 
 
@@ -200,11 +210,14 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cached_tokens: int  # of these, found in the prefix cache
 
 
-class AudioChunk(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The audio of one step."""
+class AudioChunk(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The audio of one step, and what another engine needs of it to go on with the stream: see `History`."""
 
     index: int  # of the step, from 0
     samples: np.ndarray  # float32 [samples] at the model's output rate
+    steps: bytes = b""  # of the model: this step, behind those without audio since the last chunk
+    silent: int = NOT_SPOKEN  # silent steps after speech
+    last: bool = False  # the speech ends with it
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -22,6 +22,7 @@ from voxcpm_grpc.request import (
     Event,
     Finished,
     FinishReason,
+    History,
     ModelInfo,
     Request,
     Role,
@@ -47,6 +48,7 @@ INFO = ModelInfo(
     codec_dtype="float32",
 )
 TIME_HZ = 10_000  # resolution of the time in a chunk
+STEP = bytes(512)  # as VoxCPM2 has for each step, see `SpeechModel.step_bytes`
 DIGIT = 1 << 15  # each of the two samples holds 15 bits, so that none is negative as 16-bit PCM
 CHARACTERS_A_SECOND = 15  # of the speech of a text, within the steps that the request allows
 
@@ -57,6 +59,7 @@ class _Stream:
     limit: int
     steps: int  # chunks of the whole speech
     made: int = -1  # chunks; -1 before admission
+    resumed: int = 0  # chunks of another engine
 
     @property
     def paused(self) -> bool:
@@ -83,10 +86,12 @@ class PacedEngine:
     def check(self, request: Request) -> None:
         """Every request fits."""
 
-    def add(self, request: Request, limit: int) -> None:
+    def add(self, request: Request, limit: int, history: History | None = None) -> None:
         step_seconds = self.info.samples_per_step / self.info.output_sample_rate
         steps = max(request.sampling.min_steps or 0, math.ceil(len(request.text) / CHARACTERS_A_SECOND / step_seconds))
-        self._streams[request.id] = _Stream(request, limit, min(steps, request.sampling.max_steps or steps))
+        stream = _Stream(request, limit, min(steps, request.sampling.max_steps or steps))
+        stream.resumed = 0 if history is None else history.chunks
+        self._streams[request.id] = stream
 
     def allow(self, id: str, limit: int) -> None:
         if stream := self._streams.get(id):
@@ -127,9 +132,10 @@ class PacedEngine:
         for id, stream in list(self._streams.items()):
             if stream.made < 0:
                 results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=8, cached_tokens=0)))
-                stream.made = 0
+                stream.made = stream.resumed
             elif not stream.paused:
-                results.append((id, AudioChunk(index=stream.made, samples=self.samples(id, stream.made, timed))))
+                samples = self.samples(id, stream.made, timed)
+                results.append((id, AudioChunk(index=stream.made, samples=samples, steps=STEP)))
                 stream.made += 1
                 if stream.made == stream.steps:
                     del self._streams[id]

@@ -8,97 +8,34 @@ random and without a pause. Samples are taken while nothing runs, after each of 
 that they can be compared. The first part warms the server up. The command writes soak-NAME.json, .md and .png.
 
 With `--requests` the load is so many short requests instead, each with a text of its own.
+
+    python -m benchmarks.soak --model demo --devices cpu:2 --minutes 3 --rate 1 --deaths 30 --name here
+
+With `--deaths` requests of mixed lengths arrive at `--rate` a second, among them uploads, calls that are broken off and
+interrupts, and after each so many seconds an engine is killed, stopped or drained. The command writes
+soak-deaths-NAME.json, .md and .png: streams that end with an error or are late, and the first audio around a death.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import random
+import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from itertools import repeat
-from typing import Any
-
-import numpy as np
 
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import add_output_flags, command_parser
-from benchmarks.measuring.texts import text
 from benchmarks.serving.servers import Server
-from benchmarks.soak import page
+from benchmarks.soak import deaths, deaths_page, page
+from benchmarks.soak.actions import ACTIONS, Action, delete_abandoned, short_request
 from benchmarks.soak.processes import Sample, sample
 from voxcpm_client import AsyncClient, SpeechError
-from voxcpm_grpc.audio import wav_bytes
 
-RATE = 16000
 SETTLE_SECONDS = 2.0  # until the server has ended the calls that were broken off
-TEXT = "The quick brown fox jumps over the lazy dog. Nobody minds it at all. "
-ABANDONED = {"upload": "abandoned"}  # the label of uploads that are cancelled
-FORMATS = ("pcm_s16le", "wav", "mp3", "ogg_opus", "flac", "mulaw")
-
-Action = Callable[[AsyncClient, random.Random], Coroutine[Any, Any, None]]
-
-
-async def speak(client: AsyncClient, chance: random.Random) -> None:
-    await client.say(TEXT, format=chance.choice(FORMATS), max_steps=chance.randint(2, 12))
-
-
-async def break_off(client: AsyncClient, chance: random.Random) -> None:
-    left = chance.randint(0, 3)
-    async with client.speak(TEXT * 3, max_steps=20) as stream:
-        async for _ in stream:
-            if not left:
-                return
-            left -= 1
-
-
-async def interrupt(client: AsyncClient, chance: random.Random) -> None:
-    async with client.session(max_steps=12) as session:
-        for _ in range(chance.randint(1, 3)):
-            await session.send_text(TEXT)
-            await anext(session)
-            await session.interrupt(played_samples=0)
-        await session.send_text(TEXT)
-        await session.finish()
-        async for _ in session:
-            pass
-
-
-async def upload(client: AsyncClient, chance: random.Random) -> None:
-    voice = await client.add_reference(recording(chance), preview=chance.random() < 0.5)
-    with suppress(SpeechError):
-        await client.say("Hello there.", voice=voice.id, max_steps=4)
-    await client.delete_voice(voice.id)
-
-
-async def leave_an_upload(client: AsyncClient, chance: random.Random) -> None:
-    """Cancel an upload. A cancel that comes too late leaves the voice, which `delete_abandoned` deletes."""
-    uploading = asyncio.create_task(client.add_reference(recording(chance), labels=ABANDONED))
-    await asyncio.sleep(chance.uniform(0.0, 0.05))
-    uploading.cancel()
-    with suppress(asyncio.CancelledError, SpeechError):
-        await uploading
-
-
-async def delete_abandoned(client: AsyncClient) -> None:
-    for voice in await client.voices(labels=ABANDONED):
-        await client.delete_voice(voice.id)
-
-
-async def short_request(client: AsyncClient, chance: random.Random) -> None:
-    await client.say(text(chance.randrange(10**6), chance.randint(10, 80)), max_steps=chance.randint(2, 3))
-
-
-ACTIONS: tuple[Action, ...] = (speak, speak, break_off, interrupt, upload, leave_an_upload)
-
-
-def recording(chance: random.Random) -> bytes:
-    """A new recording of two seconds or more, as a WAV file."""
-    samples = np.random.default_rng(chance.getrandbits(64)).uniform(-0.3, 0.3, chance.randint(2, 4) * RATE)
-    envelope = np.repeat(np.tile([1.0, 0.05], len(samples) // 3200 + 1), 1600)[: len(samples)]
-    return wav_bytes((samples * envelope).astype(np.float32), RATE)
 
 
 async def load(
@@ -145,6 +82,28 @@ async def measure(
     return taken, done
 
 
+def soak_deaths(options: argparse.Namespace) -> None:
+    """Measure a server whose engines end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        admin = f"127.0.0.1:{free.getsockname()[1]}"
+    flags = ["--admin.listen", admin, "--fronts", str(options.fronts)]
+    flags += ["--devices", options.devices] if options.devices else []
+    with Server(options.model, options.timesteps, flags) as server:
+        run = asyncio.run(
+            deaths.measure(
+                server.targets(),
+                admin,
+                rate=options.rate,
+                seconds=60 * options.minutes,
+                every=options.deaths,
+                seed=options.seed,
+            )
+        )
+    found = {"command": command(), "versions": versions("torch", "grpcio"), **deaths.table_of(run)}
+    deaths_page.publish(found, options.out, f"soak-deaths-{options.name}")
+
+
 def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument("--model", default="demo", help="demo, a directory, or a hub repository id")
@@ -153,9 +112,17 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=10, help="samples to take")
     parser.add_argument("--users", type=int, default=6, help="calls at the same time")
     parser.add_argument("--seed", type=int, default=0, help="seed of the calls")
+    parser.add_argument("--deaths", type=float, default=0.0, help="seconds between two ends of engines; 0: none end")
+    parser.add_argument("--rate", type=float, default=1.0, help="with --deaths: requests a second")
+    parser.add_argument("--devices", default="", help="with --deaths: devices of the server; default: its own choice")
+    parser.add_argument("--fronts", type=int, default=1, help="with --deaths: fronts of the server")
+    parser.add_argument("--timesteps", type=int, default=10, help="with --deaths: steps of the diffusion")
     add_output_flags(parser)
     options = parser.parse_args()
 
+    if options.deaths:
+        soak_deaths(options)
+        return
     with Server(options.model, 4, ["--decode-workers", "1"]) as server:
         taken, done = asyncio.run(
             measure(server, options.minutes, options.requests, options.samples, options.users, options.seed)

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.front.paced_engine import INFO, PacedEngine
 from benchmarks.word_times.flite import RATE, VOICES, say
-from voxcpm_grpc.request import ModelInfo, Request
+from voxcpm_grpc.request import History, ModelInfo, Request
 
 STEP_SECONDS = 0.16
 SPEAKING = replace(
@@ -27,8 +27,8 @@ class FliteEngine(PacedEngine):
     info: ModelInfo = SPEAKING
     _speech: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def add(self, request: Request, limit: int) -> None:
-        PacedEngine.add(self, request, limit)
+    def add(self, request: Request, limit: int, history: History | None = None) -> None:
+        PacedEngine.add(self, request, limit, history)
         samples = say(request.text, voice_of(request.sampling.seed or 0)).samples
         self._speech[request.id] = np.pad(samples, (0, -len(samples) % self.info.samples_per_step))
         self._streams[request.id].steps = len(self._speech[request.id]) // self.info.samples_per_step

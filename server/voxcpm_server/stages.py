@@ -330,7 +330,7 @@ def export_statistics(
     pools = processes.engines.pools
     if ports.admin is not None:
         ports.admin.server.stats.watch(pools, service.gate, service.uploads, lambda: voices.store.count)
-        ports.admin.server.loras.serve(voices.models)
+        ports.admin.server.serve(voices.models)
     if observation.metrics is not None:
         observation.metrics.watch(pools, service.gate, service.uploads, ports.rpc.load)
 

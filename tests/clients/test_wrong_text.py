@@ -48,6 +48,8 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "sha256": lambda client, text: client.register_lora("ada", "/adapter", sha256=text),
     "model (list_loras)": lambda client, text: client.list_loras(text),
     "name (unregister_lora)": lambda client, text: client.unregister_lora(text),
+    "engine (drain_engine)": lambda client, text: client.drain_engine(text),
+    "engine (start_engine)": lambda client, text: client.start_engine(text),
 }
 # None leaves these out.
 OPTIONAL = {"style", "style (Audition)", "model", "lora", "lora (update_voice)", "language", "request_id"}

@@ -103,18 +103,22 @@ def test_patches_and_rotations_are_read(slot_state, target, frames, channels, ha
         assert torch.equal(out, truth)
 
 
-@pytest.mark.parametrize("samples", [7680, 10000, 30])
-def test_frames_are_packed(slot_state, target, samples):
-    device, _ = target
+@pytest.mark.parametrize(("samples", "patch"), [(7680, (4, 64)), (10000, (3, 5)), (30, (2, 64))])
+def test_frames_are_packed(slot_state, target, samples, patch):
+    device, dtype = target
     audio = torch.randn(4, samples, device=device)
+    patch = torch.randn(SLOTS, *patch, device=device).to(dtype)
     for i, broken in enumerate((float("nan"), -float("inf"))):
         audio[i, -1 - i] = broken
     slot = torch.tensor([4, 0, 3, 2], device=device)
     stop, finite = (torch.tensor([first, not first] * 3, device=device) for first in (True, False))
-    packed = slot_state.pack_frame(audio, slot, stop, finite)
+    packed = slot_state.pack_frame(audio, slot, stop, finite, patch)
     assert packed.dtype == torch.float32
-    torch.testing.assert_close(packed, reference.pack_frame(audio, slot, stop, finite), rtol=0, atol=0, equal_nan=True)
-    assert packed[:, -2].tolist() == [0, 0, 1, 0] and packed[:, -1].tolist() == [1] * 4
+    expected = reference.pack_frame(audio, slot, stop, finite, patch)
+    assert torch.equal(packed.view(torch.int32), expected.view(torch.int32)), "all bits, those of broken numbers too"
+    assert packed[:, samples + 1].tolist() == [0, 0, 1, 0] and packed[:, samples + 2].tolist() == [1] * 4
+    content = packed[:, samples + 3 :].contiguous().view(dtype)[:, : patch[0].numel()]
+    assert torch.equal(content.view_as(patch[slot]), patch[slot])
 
 
 def test_tensors_of_other_strides_are_refused(slot_state, target):

@@ -95,6 +95,7 @@ class FakePool:
     decoding: int = 0
     healthy: bool = True
     replicas: tuple[()] = ()  # it has no engines
+    continuations: int = 0
     names: AdapterNames = field(default_factory=AdapterNames)  # of LoRA adapters
     registrations: list[Registration] = field(default_factory=list)
     opening: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # of the speech of every request
@@ -205,6 +206,7 @@ class _Stream:
         self.pool = pool
         self.request = request
         self.engine = "fake"
+        self.continuations = 0
         self.limit = limit
         self.allowed = asyncio.Event()
         self.events = self._run()

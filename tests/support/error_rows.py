@@ -71,6 +71,7 @@ ELSEWHERE: Mapping[str, str] = {
     "that normalises text was stopped": "system/normalize/test_normalizer.py::test_a_process_that_is_killed",
     # faults of engines, stores, decode workers and installations
     "no engine": "system/processes/test_app.py::test_a_lost_engine_is_reported_to_callers_and_balancers_and_restarted",
+    "two engines in a row ended": ("pool/test_continuations.py::test_a_request_that_ends_engines_ends_alone_after_two"),
     "after audio was sent": "server/test_claims.py::test_after_audio_no_error_asks_for_a_retry",
     "voice store": "server/test_voice_faults.py::test_a_lost_store_is_unavailable_until_it_returns",
     "that decodes the recording was stopped": "audio/test_pool.py::test_a_job_whose_workers_are_all_killed",

@@ -39,6 +39,7 @@ from voxcpm_grpc.request import (
     Event,
     Finished,
     FinishReason,
+    History,
     ModelInfo,
     Request,
     Role,
@@ -114,10 +115,10 @@ class FakeEngine:
     """An engine whose requests fail in the way that their text names.
 
     The texts: "refuse" and "fault" raise in `add`; "fail" and "elsewhere" end with Internal and Unavailable; "crash"
-    raises in a step; "exit" ends the process; "hang" never ends a step; "linger" takes 2.5 s for a step; "after PATH"
-    makes no audio until that file exists; "then PATH" creates the file with its last audio. Codec jobs stop after one
-    piece until the file `pieces_after` exists. Adapters have the files of `write_lora`; it takes none if `loras_taken`
-    is false.
+    raises in a step; "exit" ends the process, and "exit-at N" does with chunk N; "hang" never ends a step; "linger"
+    takes 2.5 s for a step; "after PATH" makes no audio until that file exists; "then PATH" creates the file with its
+    last audio. Codec jobs stop after one piece until the file `pieces_after` exists. Adapters have the files of
+    `write_lora`; it takes none if `loras_taken` is false.
     """
 
     info: ModelInfo = INFO
@@ -145,11 +146,12 @@ class FakeEngine:
     def warm_up(self) -> float:
         return self.slowest_step
 
-    def add(self, request: Request, limit: int) -> None:
+    def add(self, request: Request, limit: int, history: History | None = None) -> None:
         if request.text == "refuse":
             raise Exhausted("the queue is full", retry_after=2.5)
         adapter = request.conditioning.adapter
-        self.streams[request.id] = _Stream(request, limit, adapter and self.adapters.want(request.id, adapter))
+        lora, made = adapter and self.adapters.want(request.id, adapter), 0 if history is None else history.chunks
+        self.streams[request.id] = _Stream(request, limit, lora, made)
         if request.text == "fault":
             raise RuntimeError("a secret of the implementation")
 
@@ -250,6 +252,8 @@ class FakeEngine:
                 raise RuntimeError("a kernel failed")
             case ["exit"]:
                 os._exit(3)
+            case ["exit-at", chunk] if stream.made == int(chunk):
+                os._exit(3)
             case ["hang"]:
                 time.sleep(NEVER_SECONDS)
             case ["linger"] if not stream.made:
@@ -269,7 +273,7 @@ class FakeEngine:
         stream.made += 1
         self.chunks += 1
         results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = [
-            (id, AudioChunk(index=stream.made - 1, samples=samples))
+            (id, AudioChunk(index=stream.made - 1, samples=samples, steps=stream.made.to_bytes(4)))
         ]
         if stream.made == stream.request.sampling.max_steps:
             self._end(id)

@@ -58,10 +58,10 @@ class Operated:
 
 @asynccontextmanager
 async def operated(
-    folder: Path, make: MakeFake = ENGINE, lora_sources: Sequence[object] = (), **settings: Any
+    folder: Path, make: MakeFake = ENGINE, lora_sources: Sequence[object] = (), *, engines: int = 1, **settings: Any
 ) -> AsyncIterator[Operated]:
-    """A server with one engine, by default of SLOTS slots, which makes audio without a model."""
-    launcher = Launcher([make], name="engine 0")
+    """A server with engines, by default one, of SLOTS slots, which make audio without a model."""
+    launchers = [Launcher([make], name=f"engine {number}") for number in range(engines)]
     admin = f"127.0.0.1:{free_port()}"
     made = Settings(
         listen="127.0.0.1:0",
@@ -73,7 +73,7 @@ async def operated(
         **{"limits": LimitSettings(trim_leading_silence_seconds=0), **settings},  # its first chunk is silent
     )
     async with (
-        running_server(made, pool=pool_with(launcher)) as running,
+        running_server(made, pool=pool_with(*launchers)) as running,
         grpc.aio.insecure_channel(running.address) as channel,
         grpc.aio.insecure_channel(admin) as admin_channel,
     ):
@@ -82,7 +82,7 @@ async def operated(
             admin_pb2_grpc.VoxCPMAdminServiceStub(admin_channel),
             channel,
             admin_channel,
-            launcher,
+            launchers[0],
             running,
             admin,
         )

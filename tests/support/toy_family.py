@@ -124,7 +124,7 @@ def samples_of(carry: int) -> np.ndarray:
 
 
 class Toy(base.SpeechModel):
-    numbers, columns, encodes, capturable = 6, 3, False, True
+    numbers, columns, encodes, capturable, step_bytes = 6, 3, False, True, 8
     variants: tuple[Hashable, ...] = (1, 2)
     places = 0
 
@@ -189,6 +189,14 @@ class Toy(base.SpeechModel):
             self.feed(slot, plan, state)
 
     @torch.inference_mode()
+    def resume(self, slot: int, plan: base.Plan, steps: bytes, state: base.SlotState) -> None:
+        first, own = len(plan.own.codes), state.model
+        codes = np.frombuffer(steps, np.int16).reshape(-1, 4)
+        own.codes[slot, first : first + len(codes)] = torch.from_numpy(codes.copy()).to(self.device)
+        for row in codes.astype(int):
+            own.carry[slot] = (7 * own.carry[slot] + int(row.sum())) % CARRIES
+
+    @torch.inference_mode()
     def feed(self, slot: int, plan: base.Plan, state: base.SlotState) -> None:
         ids = torch.tensor([word_id(word) for word in plan.own.words[:MAX_LEN]], dtype=torch.int32)
         state.model.text[slot, : len(ids)] = ids.to(self.device)
@@ -243,7 +251,8 @@ class Toy(base.SpeechModel):
         own.carry.index_copy_(0, slot, carry)
         audio = carry[:, None] / 512 + torch.arange(SAMPLES, device=carry.device) / 4096
         flags = torch.stack([stop, own.finite[slot], ~stop], 1)
-        return base.Frame(torch.cat([audio, flags], 1).float())
+        codes = own.current[slot].to(torch.int16).view(torch.float32)
+        return base.Frame(torch.cat([audio, flags, codes], 1).float(), SAMPLES)
 
     @torch.inference_mode()
     def advance(

@@ -13,7 +13,8 @@ from voxcpm_grpc.engine.sequence import Sequence
 class PrefillChunk:
     """Positions start..stop of a sequence, to be written to the KV cache.
 
-    With `starts_generation` the last of them is the end of the prompt, and its hidden states start the generation.
+    With `starts_generation` the last of them is the end of the prompt, or of what another engine has made, and its
+    hidden states start the generation.
     """
 
     sequence: Sequence

@@ -30,12 +30,11 @@ from voxcpm_grpc.errors import Internal, InvalidRequest, VoxCPMError
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import (
-    Admitted,
-    AudioChunk,
     CodecChunk,
     Event,
     Finished,
     FinishReason,
+    History,
     Request,
     Role,
     Stats,
@@ -135,9 +134,10 @@ class Engine:
         self._graphs_wait, self._captured_at = self.runner.graphs_wait, monotonic()
         return slowest
 
-    def add(self, request: Request, limit: int = NO_LIMIT) -> None:
+    def add(self, request: Request, limit: int = NO_LIMIT, history: History | None = None) -> None:
         """Queue a request. `limit` is the number of chunks that may be generated until `allow` raises it.
 
+        With `history` the request continues what another engine has made of it; `limit` counts those chunks, too.
         A request with an adapter waits until that is read. If that is not possible, the request ends.
         Raises InvalidRequest, TooLong, FailedPrecondition or Exhausted, and leaves the engine unchanged then.
         """
@@ -148,6 +148,8 @@ class Engine:
             self.adapters.require_places()
         plan = self.model.plan(request)
         sequence = Sequence(request=request, plan=plan, limit=limit, queued_at=monotonic())
+        if history:
+            sequence.resume(history, self.model.step_bytes)
         self._queue(sequence)
         self._sequences[request.id] = sequence
         if adapter:
@@ -323,12 +325,7 @@ class Engine:
         """Report and count the admissions and prefills of a batch."""
         for sequence in batch.opened:
             self._counts["prefix_hit_tokens"] += sequence.cached
-            event = Admitted(
-                queue_seconds=sequence.admitted_at - sequence.queued_at,
-                prompt_tokens=sequence.plan.positions,
-                cached_tokens=sequence.cached,
-            )
-            self._results.append((sequence.id, event))
+            self._results.append((sequence.id, sequence.admission))
         self._counts["prefill_tokens"] += sum(chunk.stop - chunk.start for chunk in batch.chunks)
 
     def _restored(self, batch: Batch) -> None:
@@ -350,10 +347,11 @@ class Engine:
         """Wait for the audio of the last round and read it."""
         assert self._in_flight
         in_flight, self._in_flight = self._in_flight, None
-        step_seconds = self.scheduler.step_seconds
+        step_seconds, samples = self.scheduler.step_seconds, self.info.samples_per_step
         for group, copy in in_flight.frames:
             frames, now = copy.wait(), monotonic()
-            audio, (stop, finite, spoken) = frames[:, :-3], frames[:, -3:].T != 0
+            audio, content = frames[:, :samples], frames[:, samples + 3 :]
+            stop, finite, spoken = frames[:, samples : samples + 3].T != 0
             for row, sequence in enumerate(group):
                 if sequence.ended:
                     continue
@@ -361,11 +359,13 @@ class Engine:
                     logger.error(LogLine("the audio is not finite", **sequence.names, step=sequence.delivered))
                     self._fail(sequence, Internal())
                     continue
+                sequence.untold += content[row].tobytes()
+                reason = sequence.deliver(audio[row] if spoken[row] else None, stop=bool(stop[row]))
                 if spoken[row]:
                     sequence.on_audio(step_seconds, now)
                     self._counts["chunks"] += 1
-                    self._results.append((sequence.id, AudioChunk(index=sequence.sent, samples=audio[row])))
-                if reason := sequence.deliver(audio[row] if spoken[row] else None, stop=bool(stop[row])):
+                    self._results.append((sequence.id, sequence.chunk(audio[row], last=reason is not None)))
+                if reason:
                     self._finish(sequence, reason)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:

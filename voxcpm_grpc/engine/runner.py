@@ -141,7 +141,7 @@ class Runner:
         `steps` have just generated, and go through the language models, too. A repeated call has the same result.
         """
         written = [*batch.opened, *batch.restored]
-        if self._graphs is not None and any(s.slot in self._decoded or s.plan.waits_for_audio for s in written):
+        if self._graphs is not None and any(s.slot in self._decoded or s.opens_after_audio for s in written):
             self._graphs.wait_for_audio()  # that of the last stream in a slot, or which uses the memory of the codec
         for lora in batch.loras:
             assert lora.weights is not None
@@ -159,7 +159,7 @@ class Runner:
         *on_device, pages, opening = self._staging.upload(*rows, *numbers)
         self.slots.write_pages(pages)
         adapted = any(sequence.lora for sequence in (*steps, *batch.sequences))
-        read = adapted or any(sequence.plan.reads_slot for sequence in batch.opened)
+        read = adapted or any(sequence.plan.reads_slot or sequence.resumed for sequence in batch.opened)
         if read:  # the prefill reads the adapters or the state of all its slots
             self._open(batch.opened, opening)
         if packed is not None:
@@ -199,6 +199,9 @@ class Runner:
             return
         opened = [(sequence.slot, sequence.plan) for sequence in sequences if sequence.slot is not None]
         self.model.open(self.slots.open(content), opened, self.slots.state)
+        for sequence in sequences:
+            if sequence.history and sequence.slot is not None:
+                self.model.resume(sequence.slot, sequence.plan, sequence.history.steps, self.slots.state)
 
     def _prefill_rows(
         self, packed: PackedChunks, on_device: list[Tensor], chunks: list[PrefillChunk], steps: Listed[Sequence]

@@ -92,6 +92,8 @@ class Scheduler(Queues):
         Batch requests take no room from interactive ones. Steps that do not fit into the KV cache are cut off.
         """
         self.check(sequence.plan)
+        if sequence.length > self.max_len:  # of an engine with more memory
+            raise TooLong(sequence.length, self.max_len)
         if not sequence.request.continues:  # a new stream can be retried later, a stream with audio sent cannot
             self._check_queue(is_batch=sequence.is_batch)
         sequence.set_room(self.max_len - sequence.plan.positions)
@@ -380,8 +382,7 @@ class Scheduler(Queues):
             start = sequence.filled
             sequence.filled += count
             budget -= count
-            starts_generation = sequence.prefilled and not sequence.launched
-            batch.chunks.append(PrefillChunk(sequence, start, sequence.filled, starts_generation))
+            batch.chunks.append(PrefillChunk(sequence, start, sequence.filled, sequence.starting))
             known = min(sequence.filled // self.page_size, len(sequence.keys))
             for index in range(start // self.page_size, known):
                 self.blocks.register(sequence.pages[index], sequence.keys[index])

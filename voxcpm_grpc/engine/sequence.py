@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcpm_grpc.engine.adapters import NO_PLACE, Lora
-from voxcpm_grpc.request import RISE_CHUNKS, FinishReason, Request
+from voxcpm_grpc.errors import Internal
+from voxcpm_grpc.request import NOT_SPOKEN, RISE_CHUNKS, Admitted, AudioChunk, FinishReason, History, Request
 
 SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step is far louder
 
@@ -31,6 +32,8 @@ class Sequence:
     plan: Plan
     limit: int  # steps that may be launched so far; it never falls
     queued_at: float  # monotonic time, as the other times
+    history: History | None = None  # what another engine has made of it
+    resumed: int = 0  # the number of these steps
     keys: list[bytes] = field(default_factory=list)  # of the pages of its prompt
     is_queued: bool = False  # the scheduler knows it; otherwise it waits for text
     admitted_at: float = 0.0  # 0.0: it waits for its first slot; later by the time that it was swapped out
@@ -45,6 +48,7 @@ class Sequence:
     launched: int = 0
     delivered: int = 0
     unspoken: int = 0  # of the delivered steps, those without audio
+    untold: bytes = b""  # the content of those since the last chunk
     room: int = field(init=False)  # steps that fit into the KV cache
     max_steps: int = field(init=False)  # the limit of steps with audio
     spoke: bool = False  # its audio was not silent all the time
@@ -68,6 +72,16 @@ class Sequence:
         """It waits for its first slot from now on."""
         self.queued_at = now
         self.plays_until = now + self.request.lead_seconds
+
+    def resume(self, history: History, step_bytes: int) -> None:
+        """Go on behind the steps of another engine, before it waits for a slot. Raises Internal for broken ones."""
+        self.history, (self.resumed, rest) = history, divmod(len(history.steps), step_bytes)
+        if rest or self.resumed < history.chunks:
+            raise Internal
+        self.launched = self.delivered = self.resumed
+        self.unspoken = self.resumed - history.chunks
+        self.spoke, self.silent = history.silent > NOT_SPOKEN, max(0, history.silent)
+        self.first_limit -= history.chunks  # its client has taken these, as far as is known
 
     def extend(self, plan: Plan, *, last: bool) -> None:
         """Take the plan of a text that has grown. With `last` it is complete."""
@@ -120,6 +134,18 @@ class Sequence:
             return FinishReason.MAX_STEPS
         return FinishReason.SILENCE if samples is not None and self.fell_silent(samples) else None
 
+    @property
+    def admission(self) -> Admitted:
+        """The event of its first slot."""
+        wait, prompt = self.admitted_at - self.queued_at, self.plan.positions
+        return Admitted(queue_seconds=wait, prompt_tokens=prompt, cached_tokens=self.cached)
+
+    def chunk(self, samples: np.ndarray, *, last: bool) -> AudioChunk:
+        """The chunk of a step that was delivered, with the content of all steps since the last one."""
+        steps, self.untold = self.untold, b""
+        silent = self.silent if self.spoke else NOT_SPOKEN
+        return AudioChunk(index=self.sent - 1, samples=samples, steps=steps, silent=silent, last=last)
+
     def fell_silent(self, samples: np.ndarray) -> bool:
         """Take note of the audio of a step. True if the silence after the speech is as long as the request allows."""
         if (limit := self.request.sampling.max_silent_steps) is None:
@@ -170,8 +196,13 @@ class Sequence:
 
     @property
     def starting(self) -> bool:
-        """Its prompt is in the cache, and its first step was not launched."""
-        return self.prefilled and not self.launched
+        """Its prompt is in the cache, and its first step on this engine was not launched."""
+        return self.prefilled and self.launched == self.resumed
+
+    @property
+    def opens_after_audio(self) -> bool:
+        """Its slot is written with memory that the decoding of audio uses, too."""
+        return self.plan.waits_for_audio or self.resumed > 0
 
     @property
     def unsent(self) -> int:

@@ -56,7 +56,8 @@ class Slots:
             assert sequence.slot is not None
             request, plan = sequence.request, sequence.plan
             coordinates = request.sampling.seed, request.turn, request.segment
-            row[:] = (sequence.slot, *coordinates, 0, plan.positions, sequence.place, *plan.numbers)
+            made = sequence.resumed
+            row[:] = (sequence.slot, *coordinates, made, plan.positions + made, sequence.place, *plan.numbers)
         return content
 
     def open(self, content: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ class _Envelope(msgspec.Struct):
     id: str = ""
     log_id: str = ""
     request: _Envelope | None = None
+    command: _Envelope | None = None  # of a Try
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_pack)
@@ -58,6 +59,7 @@ def _envelope(data: bytes | memoryview) -> _Envelope:
         envelope = _envelopes.decode(data)
     except msgspec.DecodeError:
         return _Envelope()
+    envelope = envelope.command or envelope
     return envelope.request or envelope
 
 

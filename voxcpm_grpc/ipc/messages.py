@@ -7,7 +7,7 @@ import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code, reason_of
 from voxcpm_grpc.progress import Progress
-from voxcpm_grpc.request import Adapter, CodecChunk, Event, ModelInfo, Request, Role, Stats
+from voxcpm_grpc.request import Adapter, CodecChunk, Event, History, ModelInfo, Request, Role, Stats
 
 HEARTBEAT_SECONDS = 0.25
 """The interval between two heartbeats of a process."""
@@ -23,12 +23,14 @@ class _Message(msgspec.Struct, frozen=True, tag=True):
 class Submit(_Message, frozen=True):
     """Start a request.
 
-    The engine makes up to `limit` chunks until an `Allow` raises that. `work` is the expected number of steps.
+    The engine makes up to `limit` chunks, those of `history` included, until an `Allow` raises that. `work` is the
+    expected number of steps. `history` is what another engine has made.
     """
 
     request: Request
     limit: int
     work: float = 0.0
+    history: History | None = None
 
 
 class Check(_Message, frozen=True):
@@ -78,6 +80,21 @@ class Decode(_Message, frozen=True):
     log_id: str = ""
 
 
+Suspected = Submit | Check | Encode | Decode  # work that may have ended an engine
+
+
+class Try(_Message, frozen=True):
+    """Do work that may have ended another engine, when it is its turn: after a `Trying`, and a `Begin` in answer."""
+
+    command: Suspected
+
+
+class Begin(_Message, frozen=True):
+    """Begin the work of a `Try`. An unknown id is ignored."""
+
+    id: str
+
+
 class AskStats(_Message, frozen=True):
     """Report the statistics after the current step, as an EngineStats with this number."""
 
@@ -121,10 +138,7 @@ class Detach(_Message, frozen=True):
 
 
 class EngineReady(_Message, frozen=True):
-    """An engine takes commands. The front connects to `address` by the name `front`.
-
-    The engine has replaced `restarts` others.
-    """
+    """An engine, after `restarts` others, takes commands. The front connects to `address` by the name `front`."""
 
     engine: str
     address: str
@@ -134,13 +148,16 @@ class EngineReady(_Message, frozen=True):
 
 
 class EngineLost(_Message, frozen=True):
-    """An engine is not ready yet, or is lost with all its work.
-
-    The next one is expected in `seconds`; none will be started if they are infinite.
-    """
+    """An engine is not ready yet, or is lost. The next one is expected in `seconds`; never if they are infinite."""
 
     engine: str
     seconds: float
+
+
+class EngineDraining(_Message, frozen=True):
+    """An engine leaves service: give it no new work, and let others go on with its streams. An EngineLost follows."""
+
+    engine: str
 
 
 class EngineStarting(_Message, frozen=True):
@@ -232,12 +249,15 @@ Command = (
     | Cancel
     | Encode
     | Decode
+    | Try
+    | Begin
     | AskStats
     | Preload
     | Keep
     | Stop
     | Detach
     | EngineReady
+    | EngineDraining
     | EngineStarting
     | EngineLost
     | AdapterList
@@ -276,11 +296,14 @@ class Heartbeat(_Message, frozen=True):
     """The process runs. Sent every `HEARTBEAT_SECONDS`, by a thread beside an engine's loop or by a front's event loop.
 
     `busy_seconds` is the duration of the current step so far, 0.0 between steps. `slowest_step` is the duration of the
-    longest step of the warm-up in seconds, from which the limit for a step is derived.
+    longest step of the warm-up in seconds, from which the limit for a step is derived. `work` is the number of requests
+    and codec jobs of an engine, and with `leaves` a signal has asked it to leave service.
     """
 
     busy_seconds: float
     slowest_step: float
+    work: int = 0
+    leaves: bool = False
 
 
 class CallEvent(_Message, frozen=True):
@@ -288,6 +311,12 @@ class CallEvent(_Message, frozen=True):
 
     id: str
     body: Event | CodecChunk
+
+
+class Trying(_Message, frozen=True):
+    """It is the turn of a `Try`. Its front knows so before the engine can end with it."""
+
+    id: str
 
 
 class AskFronts(_Message, frozen=True):
@@ -302,6 +331,14 @@ class ToFronts(_Message, frozen=True):
 
     topic: str
     body: bytes
+
+
+class ManageEngine(_Message, frozen=True):
+    """Take an engine out of service, and start it again with `restart`; or start one again that was taken out."""
+
+    engine: str
+    drain: bool
+    restart: bool
 
 
 class FrontAnswer(_Message, frozen=True):
@@ -351,10 +388,12 @@ Report = (
     | Heartbeat
     | CallEvent
     | Failed
+    | Trying
     | ExternalLoad
     | EngineStats
     | AdapterList
     | AskFronts
     | ToFronts
+    | ManageEngine
     | FrontAnswer
 )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, scaled_dot_product_attention, silu
+from torch.nn.functional import linear, pad, scaled_dot_product_attention, silu
 
 
 def write_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tensor) -> None:
@@ -328,14 +328,15 @@ def read_step(
     return condition[slot], cos[at], sin[at]
 
 
-def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor) -> Tensor:
-    """The audio [b, samples] with three more columns, float32: `stop` of its slots, whether all of it is finite, and 1.
+def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor, patch: Tensor) -> Tensor:
+    """The audio [b, samples] with more columns, float32: `stop` of its slots, whether all of it is finite, 1, `patch`.
 
-    It is finite if `finite` is True for its slot, too. The last column tells that there is audio.
+    It is finite if `finite` is True for its slot. 1 tells that there is audio. The last columns are bytes of `patch`.
     """
     whole = audio.isfinite().all(1) & finite[slot]
-    spoken = torch.ones(len(audio), 1, device=audio.device)
-    return torch.cat([audio.float(), stop[slot, None], whole[:, None], spoken], dim=1)
+    spoken, content = torch.ones(len(audio), 1, device=audio.device), patch[slot].flatten(1).view(torch.uint8)
+    content = pad(content, (0, -content.shape[1] % 4)).view(torch.float32)
+    return torch.cat([audio.float(), stop[slot, None], whole[:, None], spoken, content], dim=1)
 
 
 def conditioning(

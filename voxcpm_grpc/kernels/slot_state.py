@@ -74,14 +74,30 @@ def read_step(
     return patch, rotation[0], rotation[1]
 
 
-def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor) -> Tensor:
+def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor, patch: Tensor) -> Tensor:
     """Computes `reference.pack_frame`."""
-    _require_contiguous(audio, slot, stop, finite)
+    _require_contiguous(audio, slot, stop, finite, patch)
     b, samples = audio.shape
-    packed = torch.empty(b, samples + 3, dtype=torch.float32, device=audio.device)
-    flags = stop.view(torch.int8), finite.view(torch.int8)
+    count, size = patch[0].numel(), patch.element_size()
+    columns = -(-count * size // 4)
+    packed = torch.empty(b, samples + 3 + columns, dtype=torch.float32, device=audio.device)
+    flags, room = (stop.view(torch.int8), finite.view(torch.int8)), columns * 4 // size
     block = min(triton.next_power_of_2(samples), 8192)
-    _pack_frame_kernel[(b,)](audio, slot, *flags, packed, samples, BLOCK=block, num_warps=8)
+    _pack_frame_kernel[(b,)](
+        audio,
+        slot,
+        *flags,
+        patch,
+        packed,
+        packed.view(patch.dtype),
+        samples,
+        COLUMNS=columns,
+        COUNT=count,
+        ROOM=room,
+        BLOCK=block,
+        PATCH_BLOCK=triton.next_power_of_2(room),
+        num_warps=8,
+    )
     return packed
 
 
@@ -204,11 +220,26 @@ def _read_step_kernel(
 
 
 @triton.jit(do_not_specialize=["slot", "samples"])
-def _pack_frame_kernel(audio, slot, stop, finite, packed, samples, BLOCK: tl.constexpr):
+def _pack_frame_kernel(
+    audio,
+    slot,
+    stop,
+    finite,
+    patch,
+    packed,
+    patches,
+    samples,
+    COLUMNS: tl.constexpr,
+    COUNT: tl.constexpr,
+    ROOM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PATCH_BLOCK: tl.constexpr,
+):
     stream = tl.program_id(0)
     own = tl.load(slot + stream)
     good = tl.load(finite + own).to(tl.int32)
-    out = packed + stream * (samples + 3)
+    row = stream * (samples + 3 + COLUMNS)
+    out = packed + row
     for start in tl.range(0, samples, BLOCK):
         sample = start + tl.arange(0, BLOCK)
         inside = sample < samples
@@ -218,6 +249,10 @@ def _pack_frame_kernel(audio, slot, stop, finite, packed, samples, BLOCK: tl.con
     tl.store(out + samples, tl.load(stop + own).to(tl.float32))
     tl.store(out + samples + 1, good.to(tl.float32))
     tl.store(out + samples + 2, 1.0)
+    element = tl.arange(0, PATCH_BLOCK)
+    content = tl.load(patch + own * COUNT + element, mask=element < COUNT, other=0.0)
+    # `patches` is the memory of `packed`, of which ROOM elements fill COLUMNS.
+    tl.store(patches + (row + samples + 3) * (ROOM // COLUMNS) + element, content, mask=element < ROOM)
 
 
 @triton.jit(do_not_specialize=["slot", "stride", "entries"])

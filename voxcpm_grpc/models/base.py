@@ -169,29 +169,33 @@ class StepRows:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The result of a step, on the device, in one tensor for the host."""
+    """The result of a step, on the device, in one tensor for the host.
 
-    packed: Tensor  # [b, samples_per_step + 3] float32: audio, then stop, finite and spoken as 0 or 1
+    Its float32 columns are the audio, then stop, finite and spoken as 0 or 1, and then the bytes of the step.
+    """
+
+    packed: Tensor  # [b, samples + 3 + SpeechModel.step_bytes / 4] float32
+    samples: int  # of the audio
 
     @property
     def audio(self) -> Tensor:
-        """[b, samples_per_step] float32."""
-        return self.packed[:, :-3]
+        """[b, samples] float32."""
+        return self.packed[:, : self.samples]
 
     @property
     def stop(self) -> Tensor:
         """[b] bool: the model ends the speech with this step; `Plan.least_steps` is not applied yet."""
-        return self.packed[:, -3] != 0
+        return self.packed[:, self.samples] != 0
 
     @property
     def finite(self) -> Tensor:
         """[b] bool: all that the step has made is finite."""
-        return self.packed[:, -2] != 0
+        return self.packed[:, self.samples + 1] != 0
 
     @property
     def spoken(self) -> Tensor:
         """[b] bool: the step has audio. Others count for no limit, and nothing is sent."""
-        return self.packed[:, -1] != 0
+        return self.packed[:, self.samples + 2] != 0
 
 
 class Codec(ABC):
@@ -231,6 +235,7 @@ class SpeechModel(ABC):
     places: int  # for adapters, see `write_adapter`
     numbers: int  # of the family, which the engine uploads for a new stream with its own
     columns: int  # of the family, for each row of a prefill
+    step_bytes: int  # a multiple of 4: what `resume` needs of each step, which a Frame has
     encodes: bool  # the inputs of some rows are computed by `encode`
     compile_command: tuple[str, ...] = ()  # arguments of Python that compile what LoadOptions.compiled lacks; or empty
     capturable: bool  # `prefill` and the parts of a step never wait for the host: they can be recorded in CUDA graphs
@@ -275,6 +280,13 @@ class SpeechModel(ABC):
     @abstractmethod
     def open(self, slots: Tensor, opened: Sequence[tuple[int, Plan]], state: SlotState) -> None:
         """Reset slots [o] for new streams, whose numbers are written. `opened` has each slot with its plan."""
+
+    @abstractmethod
+    def resume(self, slot: int, plan: Plan, steps: bytes, state: SlotState) -> None:
+        """Let a slot that was just opened continue behind these steps, which another engine has made.
+
+        A prefill of their rows follows, as after a preemption.
+        """
 
     @abstractmethod
     def speech(self, slot: int, plan: Plan, steps: int, state: SlotState) -> Mapping[str, Tensor]:

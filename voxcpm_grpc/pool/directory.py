@@ -36,6 +36,12 @@ class EngineListener(Protocol):
         Called again for each new expectation.
         """
 
+    def on_draining(self, engine: str) -> None:
+        """The engine leaves service: it must get no new work, and others go on with its streams.
+
+        Followed by `on_lost`, and by `on_ready` if it is started again.
+        """
+
     def on_removed(self, engine: str) -> None:
         """The engine has been stopped for good."""
 
@@ -44,7 +50,8 @@ class Engines(Protocol):
     """The engines of one model, which restart when they are lost. Belongs to one event loop.
 
     `names` owns the names of the model's LoRA adapters. `watch` reports the present state of each engine, and all later
-    events. `connect` takes the name of an engine that is ready. `start` waits until the engines serve, and raises
+    events. `connect` takes the name of an engine that is ready. `drain` takes one out of service, and with `restart` it
+    is started again; `resume` starts one that was taken out. `start` waits until the engines serve, and raises
     StartupError if they cannot. `close` stops them, or leaves them to their owner; it may be called more than once.
     """
 
@@ -52,5 +59,7 @@ class Engines(Protocol):
     def names(self) -> NameOwner: ...
     def watch(self, listener: EngineListener) -> None: ...
     def connect(self, engine: str) -> Connection: ...
+    def drain(self, engine: str, *, restart: bool) -> None: ...
+    def resume(self, engine: str) -> None: ...
     async def start(self) -> None: ...
     async def close(self) -> None: ...

@@ -18,20 +18,21 @@ import numpy as np
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.errors import (
-    Aborted,
     FailedPrecondition,
     InvalidRequest,
-    QueueFull,
-    QueueTooLong,
     Reason,
+    VoxCPMError,
+    broken_off,
 )
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog
+from voxcpm_grpc.pool.admission import deadline_error, load_for, queue_error
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
-from voxcpm_grpc.pool.balancer import READING_STEPS, Balancer, Room, prefix_of, work_of, work_of_coding
+from voxcpm_grpc.pool.balancer import Balancer, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.directory import Engines
-from voxcpm_grpc.pool.engine_call import WAIT_SECONDS, EngineCall
+from voxcpm_grpc.pool.engine_call import MOST_DEATHS, WAIT_SECONDS, Departure, EngineCall
+from voxcpm_grpc.pool.refusals import Refusals, arrays_key, key_of, refusal
 from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.pool.waiting_calls import WaitingCalls
 from voxcpm_grpc.pool.warm_up import try_out
@@ -45,10 +46,13 @@ WINDOW_CHUNKS = 128  # about 20 s of speech
 class EnginePool:
     """The engines of one model, as a front uses them. Implements `directory.EngineListener`; belongs to one event loop.
 
-    Each call goes to the replica with the least work left. If an engine dies, calls that have delivered nothing are
-    retried on another engine with the same seed; requests that have delivered audio end with Aborted. While no engine
-    can take a call, it waits if the next one is expected in time and the queue has room. Otherwise it ends at once,
-    with Unavailable and the time to wait, or with Exhausted.
+    Each call goes to the replica with the least work left. If an engine dies or leaves service, others continue its
+    streams behind the steps that this front has received, with the same seeds, and do its other calls again. While no
+    engine can take a call, it waits if the next one is expected in time and the queue has room. Otherwise it ends at
+    once, with Unavailable and the time to wait, or with Exhausted; or with Aborted if it has delivered something. So
+    does a call with which two engines in a row have ended, and calls of equal content are refused from then on.
+
+    continuations: how many times a stream with audio has gone on on another engine
     """
 
     def __init__(
@@ -62,6 +66,8 @@ class EnginePool:
         self._replicas: list[Replica] = []
         self.adapters = AdapterCatalog(self._ready, engines.names, self._name)
         self._waiting = WaitingCalls(self._replicas)
+        self._refusals = Refusals()
+        self.continuations = 0
         self._balancer = Balancer(Replica.load)
         self._info: ModelInfo | None = None
         self._numbers = count()
@@ -92,12 +98,26 @@ class EnginePool:
             raise errors.exceptions[0] from None
 
     async def drain(self, replica: Replica, *, seconds: float) -> None:
-        """Give a replica no new calls, and wait up to `seconds` for the end of its own."""
+        """Give a replica no new calls, move its streams to others, and wait up to `seconds` for the end of the rest."""
         replica.draining = True
         self._on_change(replica)
+        if self._ready():
+            replica.move_calls()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await replica.idle()
+
+    def drain_engine(self, engine: str, *, restart: bool) -> None:
+        """Take an engine out of service when its work is done; with `restart`, start it again then."""
+        self._engines.drain(engine, restart=restart)
+
+    def start_engine(self, engine: str) -> None:
+        """Start an engine that was taken out of service."""
+        self._engines.resume(engine)
+
+    async def changed(self) -> None:
+        """Wait until a replica changes."""
+        await self._changed.wait()
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
@@ -149,14 +169,20 @@ class EnginePool:
         engine that restarts for up to `max_wait` seconds. An open request gets more text by `EngineCall.append`.
         Closing the call (see contextlib.aclosing) or dropping it cancels the request.
         """
-        work = work_of(request, self.info)
-        plays_until = monotonic() + request.lead_seconds
+        info = self.info
+        work = work_of(request, info)
 
         def submit(call: EngineCall[Event]) -> Submit:
-            lead = max(0.0, plays_until - monotonic())  # the call may have waited for an engine
-            text, is_open = request.text + call.appended, request.open and not call.text_ended
-            named = replace(request, id=call.id, log_id=call.log_id, lead_seconds=lead, text=text, open=is_open)
-            return Submit(named, call.limit, work)
+            named = replace(
+                request,
+                id=call.id,
+                log_id=call.log_id,
+                lead_seconds=max(0.0, call.plays_until - monotonic()),  # the call may have waited for an engine
+                text=request.text + call.appended,
+                open=request.open and not call.text_ended,
+                continues=not call.is_new,
+            )
+            return Submit(named, call.limit, call.work_here, call.history)
 
         call: EngineCall[Event] = EngineCall(
             request.id,
@@ -170,6 +196,10 @@ class EnginePool:
             deadline=None if seconds_left is None else monotonic() + seconds_left,
             adapter=content_of(request.conditioning.adapter),
             wait_until=monotonic() + max_wait,
+            max_wait=max_wait,
+            step_seconds=info.samples_per_step / info.output_sample_rate,
+            plays_until=monotonic() + request.lead_seconds,
+            key=partial(key_of, request),
         )
         if any(one.name == call.name and one.is_stream for replica in self._replicas for one in replica.calls):
             call.fail(InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id"))
@@ -207,7 +237,11 @@ class EnginePool:
         """
         work = work_of_coding(len(waveform) // self.info.input_samples_per_step)
         call: EngineCall[CodecChunk] = EngineCall(
-            "encode", lambda call: Encode(call.id, waveform, role, call.log_id), work=work, whole=True
+            "encode",
+            lambda call: Encode(call.id, waveform, role, call.log_id),
+            work=work,
+            whole=True,
+            key=lambda: arrays_key(role, {"waveform": waveform}),
         )
         self._start(call)
         arrays: defaultdict[str, list[np.ndarray]] = defaultdict(list)
@@ -224,6 +258,7 @@ class EnginePool:
             "decode",
             lambda call: Decode(call.id, dict(part.content), call.log_id),
             work=work_of_coding(part.steps),
+            key=lambda: arrays_key("decode", part.content),
         )
         self._start(call)
         async with contextlib.aclosing(call) as pieces:
@@ -252,6 +287,11 @@ class EnginePool:
     def on_lost(self, engine: str, seconds: float) -> None:
         self._replica(engine).on_lost(seconds)
 
+    def on_draining(self, engine: str) -> None:
+        replica = self._replica(engine)
+        replica.out_of_service = True
+        self._on_change(replica)
+
     def on_removed(self, engine: str) -> None:
         replica = self._replica(engine)
         self._replicas.remove(replica)
@@ -268,46 +308,30 @@ class EnginePool:
 
     # ---- calls
 
-    def _start(self, call: EngineCall, *, lost: Replica | None = None) -> None:
-        """Start a call on a replica, on another one than `lost` if possible."""
+    def _start(self, call: EngineCall, *, left: Replica | None = None) -> None:
+        """Start a call on a replica, on another one than `left` if possible."""
+        if self._refusals and call.key is not None and call.key() in self._refusals:
+            call.fail(refusal())
+            return
         ready = [] if self._closing else self._ready()
         able = [replica for replica in ready if replica not in call.unable]
-        replicas = [replica for replica in able if replica is not lost] or able
         if ready and not able:
             text = "no engine has the LoRA adapter of this request; its operator must register it again"
-            call.fail(FailedPrecondition(text, field="lora", reason=Reason.LORA_LOST))
+            self._give_up(call, FailedPrecondition(text, field="lora", reason=Reason.LORA_LOST))
             return
+        if call.has_output:
+            able = [replica for replica in able if replica.info and replica.info.dtype == call.dtype]
+        replicas = [replica for replica in able if replica is not left] or able
         if not replicas:
             self._waiting.add(call)
             return
-        if call.is_new and all(replica.load(is_batch=call.is_batch)[0] is Room.NONE for replica in replicas):
-            # The engines would refuse it, too, but only after the step that runs.
-            logger.debug(
-                LogLine(
-                    "refused: the queues of all engines are full",
-                    request_id=call.log_id,
-                    call=call.name,
-                    engines=len(replicas),
-                )
-            )
-            queued = min(replica.queued(is_batch=call.is_batch) for replica in replicas)
-            call.fail(QueueFull(queued, self.info.max_queue or 0))
+        if call.is_new and (error := queue_error(call, replicas)):
+            call.fail(error)
             return
-        chosen = self._balancer.choose(replicas, call.prefix, partial(_load_for, call))
-        if call.is_new and call.deadline is not None and (wait := chosen.queue_seconds(is_batch=call.is_batch)):
-            remaining = call.deadline - monotonic()
-            if remaining < wait:
-                logger.debug(
-                    LogLine(
-                        "refused: the deadline ends before a slot is free",
-                        request_id=call.log_id,
-                        call=call.name,
-                        wait=wait,
-                        remaining=remaining,
-                    )
-                )
-                call.fail(QueueTooLong(wait, remaining))
-                return
+        chosen = self._balancer.choose(replicas, call.prefix, partial(load_for, call))
+        if call.is_new and (error := deadline_error(call, chosen)):
+            call.fail(error)
+            return
         id = self._new_id(call)
         if logger.isEnabledFor(logging.DEBUG):
             room, steps = chosen.load(is_batch=call.is_batch)
@@ -322,11 +346,15 @@ class EnginePool:
                     of=len(replicas),
                 )
             )
+        if chosen.info is not None:
+            call.dtype = chosen.info.dtype
+        if call.has_output:
+            self.continuations += 1
         chosen.start(id, call)
 
     def _start_waiting(self) -> None:
         """Start the calls that wait for an engine. Those that no engine can take go on waiting, or end."""
-        for call in self._waiting.take():
+        for call in sorted(self._waiting.take(), key=lambda call: (call.is_batch, call.plays_until)):
             self._start(call)
 
     def _new_id(self, call: EngineCall) -> str:
@@ -338,30 +366,29 @@ class EnginePool:
             self._balancer.forget(replica)
         self._changed.set()
         self._changed = asyncio.Event()
+        if self._ready():
+            for leaving in [one for one in self._replicas if one.out_of_service]:
+                leaving.move_calls()
         if self._replicas and all(one.given_up for one in self._replicas):
             self._over.set()
         self._start_waiting()
 
-    def _reassign(self, replica: Replica, calls: list[EngineCall]) -> None:
-        """Retry the calls of a lost engine on other replicas, or end them."""
-        for call in calls:
-            if call.has_output:
-                call.fail(
-                    Aborted("the engine was lost after audio was sent; what was sent is good, ask again for the rest")
-                )
-            elif replica in call.unable:
-                self._start(call)
-            elif call.retries_left > 0:
-                call.retries_left -= 1
-                logger.debug(
-                    LogLine("retried: its engine is lost", request_id=call.log_id, call=call.name, engine=replica.name)
-                )
-                self._start(call, lost=replica)
+    def _reassign(self, replica: Replica, calls: list[EngineCall], departure: Departure) -> None:
+        """Let other replicas continue calls that leave one, or end them."""
+        for call in sorted(calls, key=lambda call: (call.is_batch, call.plays_until)):
+            names = {"request_id": call.log_id, "call": call.name, "engine": replica.name}
+            spent = call.deaths >= MOST_DEATHS
+            if spent and departure is Departure.LOST:
+                logger.error(LogLine("refused: engines end with it", **names))
+                if call.key is not None:
+                    self._refusals.add(call.key())
+                call.fail(refusal())
+            elif spent or not call.can_continue:
+                self._give_up(call, self._waiting.no_engine(call))
             else:
-                call.fail(self._waiting.no_engine(call))
+                logger.debug(LogLine(f"goes on: {departure}", **names))
+                self._start(call, left=replica)
 
-
-def _load_for(call: EngineCall, replica: Replica) -> tuple[Room, float]:
-    """The load of a replica as a new call meets it, which may have to wait until its adapter is read."""
-    room, work = replica.load(is_batch=call.is_batch)
-    return room, work + (READING_STEPS if call.adapter and call.adapter not in replica.adapters else 0.0)
+    def _give_up(self, call: EngineCall, error: VoxCPMError) -> None:
+        """End a call that no engine takes."""
+        call.fail(broken_off(error) if call.has_output else error)

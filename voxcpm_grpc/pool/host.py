@@ -19,7 +19,17 @@ import zmq
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc.messages import AdapterList, EngineLost, EngineReady, EngineStarting, Registration, Report, Stop
+from voxcpm_grpc.ipc.messages import (
+    AdapterList,
+    EngineDraining,
+    EngineLost,
+    EngineReady,
+    EngineStarting,
+    ManageEngine,
+    Registration,
+    Report,
+    Stop,
+)
 from voxcpm_grpc.ipc.process import ChildProcess
 from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.pool.background import cancel_and_wait, close_all, keep_running
@@ -134,6 +144,14 @@ class Host(EngineListener):
                 engines.detach(front.id)
                 engines.names.detach_front(front.id)
 
+    def manage(self, report: ManageEngine) -> None:
+        """Take an engine out of service, or start it again, as a front asks."""
+        engines = self._engines(report.engine)
+        if report.drain:
+            engines.drain(report.engine, restart=report.restart)
+        else:
+            engines.resume(report.engine)
+
     def on_adapters(self, front: FrontProcess, report: AdapterList) -> None:
         engines = self._engines(report.engine)
         for registration in report.registrations:
@@ -202,12 +220,17 @@ class FrontProcess(ChildProcess, EngineListener):
     def on_lost(self, engine: str, seconds: float) -> None:
         self.post(EngineLost(engine, seconds))
 
+    def on_draining(self, engine: str) -> None:
+        self.post(EngineDraining(engine))
+
     async def reports(self) -> AsyncGenerator[list[Report]]:
         async with contextlib.aclosing(super().reports()) as batches:
             async for reports in batches:
                 for report in reports:
                     if isinstance(report, AdapterList):
                         self._host.on_adapters(self, report)
+                    elif isinstance(report, ManageEngine):
+                        self._host.manage(report)
                     else:
                         self._host.questions.on_report(self, report)
                 yield reports

@@ -16,12 +16,14 @@ from voxcpm_grpc.ipc import encoding, messages, process
 from voxcpm_grpc.ipc.messages import (
     AdapterList,
     AskFront,
+    EngineDraining,
     EngineLost,
     EngineReady,
     EngineStarting,
     FromFront,
     FrontAnswers,
     Heartbeat,
+    ManageEngine,
     Ready,
     Registration,
     Report,
@@ -90,6 +92,8 @@ class HostLink:
                     self._models[engine].on_ready(ready)
                 case EngineLost(engine, seconds):
                     self._models[engine].on_lost(engine, seconds)
+                case EngineDraining(engine):
+                    self._models[engine].on_draining(engine)
                 case EngineStarting(step):
                     self._steps[step.source] = step
                     self._on_progress(step)
@@ -141,6 +145,16 @@ class HostEngines:
         self._serves.set()
         for listener in self._listeners:
             listener.on_ready(ready.engine, ready.info, ready.restarts)
+
+    def drain(self, engine: str, *, restart: bool) -> None:
+        self._host.send(ManageEngine(engine, drain=True, restart=restart))
+
+    def resume(self, engine: str) -> None:
+        self._host.send(ManageEngine(engine, drain=False, restart=False))
+
+    def on_draining(self, engine: str) -> None:
+        for listener in self._listeners:
+            listener.on_draining(engine)
 
     def on_lost(self, engine: str, seconds: float) -> None:
         for listener in self._listeners:

@@ -18,6 +18,7 @@ from voxcpm_grpc.ipc.messages import (
     Allow,
     Append,
     AskStats,
+    Begin,
     CallEvent,
     Cancel,
     EngineStats,
@@ -26,17 +27,22 @@ from voxcpm_grpc.ipc.messages import (
     Keep,
     Preload,
     Report,
+    Suspected,
+    Try,
+    Trying,
 )
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.background import keep_running
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.directory import Connection
-from voxcpm_grpc.pool.engine_call import EngineCall
+from voxcpm_grpc.pool.engine_call import Departure, EngineCall
 from voxcpm_grpc.pool.queue_estimate import Capacity, StepTime, seconds_until_slot
 from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
 
 logger = logging.getLogger(__name__)
+
+KNOWN_BATCHES = 4  # of reports after which an engine has handled a command that was sent before
 
 
 class _Work(NamedTuple):
@@ -51,8 +57,11 @@ class Replica:
     """Routes the reports of its engine to the calls. Belongs to one event loop.
 
     Callbacks: `on_change(replica)` follows every change of `ready` and of `given_up`, and `on_ready(replica)` comes
-    before it when an engine takes commands. `reassign(replica, calls)` receives the calls of an engine that was lost,
-    and calls that the engine sent away. `restarts` counts and expects the restarts of the engine.
+    before it when an engine takes commands. `reassign(replica, calls, departure)` receives the calls of an engine that
+    was lost or leaves service, and calls that the engine sent away. `restarts` counts and expects the restarts of the
+    engine.
+
+    A call with which another engine has ended is tried: the engine does no other work of this kind at the same time.
     """
 
     def __init__(
@@ -61,12 +70,15 @@ class Replica:
         *,
         on_ready: Callable[[Replica], None],
         on_change: Callable[[Replica], None],
-        reassign: Callable[[Replica, list[EngineCall]], None],
+        reassign: Callable[[Replica, list[EngineCall], Departure], None],
     ) -> None:
         self.name = name
-        self.draining = False  # finishes its calls and gets no new ones
+        self.draining = False  # finishes its calls and gets no new ones, for good
+        self.out_of_service = False  # the same, until an engine is ready again
         self.restarts = Restarts()
         self._calls: dict[str, weakref.ref[EngineCall]] = {}  # a call that its reader drops is cancelled
+        self._batches = 0  # of reports
+        self._since: dict[str, int] = {}  # how many had arrived before each call
         self._connection: Connection | None = None
         self._is_ready = False
         self._reading: asyncio.Task[None] | None = None
@@ -87,12 +99,17 @@ class Replica:
     @property
     def ready(self) -> bool:
         """True if an engine takes calls."""
-        return self._is_ready and not self.draining
+        return self._is_ready and not (self.draining or self.out_of_service)
 
     @property
     def given_up(self) -> bool:
         """True if there is no engine, and none will be started again."""
-        return not self._is_ready and math.isinf(self.restarts.seconds_left)
+        return not (self._is_ready or self.out_of_service) and math.isinf(self.restarts.seconds_left)
+
+    @property
+    def drained(self) -> bool:
+        """True if its engine has left service and has ended."""
+        return self.out_of_service and not self._is_ready
 
     @property
     def calls(self) -> list[EngineCall]:
@@ -200,9 +217,13 @@ class Replica:
         """Start a call on the engine. The id must never have been used here."""
         assert self._connection is not None
         self._calls[id] = weakref.ref(call)
+        self._since[id] = self._batches
         self._idle.clear()
         try:
-            self._connection.post(call.start(id, self.name.removeprefix("engine "), self._post))
+            command = call.start(id, self.name.removeprefix("engine "), self._post)
+            if call.deaths and isinstance(command, Suspected):
+                command = Try(command)
+            self._connection.post(command)
         except Exception:
             logger.exception(LogLine("a request cannot be sent", request=id, request_id=call.log_id, engine=self.name))
             self._remove(id)
@@ -216,7 +237,7 @@ class Replica:
     async def preload(self, adapter: Adapter) -> None:
         """Let the engine read an adapter. Raises its error, or Unavailable if it is lost meanwhile."""
         call: EngineCall[CodecChunk] = EngineCall(
-            "preload", lambda call: Preload(call.id, adapter), whole=True, retries_left=0
+            "preload", lambda call: Preload(call.id, adapter), whole=True, moves=False
         )
         self.start(f"preload.{uuid.uuid4().hex}", call)
         async with contextlib.aclosing(call) as pieces:
@@ -227,10 +248,19 @@ class Replica:
         """Wait until no call is in progress."""
         await self._idle.wait()
 
+    def move_calls(self) -> None:
+        """Let other engines continue the streams."""
+        moving = [call for call in self.calls if call.is_stream and call.can_continue]
+        for call in moving:
+            self._post(Cancel(call.id))
+            call.leave()
+        self._reassign(self, moving, Departure.MOVED)
+
     def on_ready(self, connection: Connection, info: ModelInfo, restarts: int) -> None:
         """An engine takes commands, the one after `restarts` others."""
         self._lose()  # the last reports of the one before may still be expected
         self._connection, self.info, self._is_ready = connection, info, True
+        self.out_of_service = False
         self.restarts.count = restarts
         self._capacity = Capacity(info.samples_per_step / info.output_sample_rate)
         self._reading = keep_running(lambda: self._read(connection), f"reading the reports of {self.name}")
@@ -253,7 +283,7 @@ class Replica:
         self.draining = True
         self._is_ready = False
         self._on_change(self)
-        self._lose()
+        self._lose(Departure.MOVED)
 
     def _post(self, command: Allow | Append | Cancel) -> None:
         """Send a command about a call, unless the call has ended."""
@@ -280,9 +310,11 @@ class Replica:
         calls = self.calls
         for id in list(self._calls):
             self._post(Cancel(id))
-        self._reassign(self, calls)
+        for call in calls:
+            call.leave()
+        self._reassign(self, calls, Departure.MOVED)
 
-    def _lose(self) -> None:
+    def _lose(self, departure: Departure = Departure.LOST) -> None:
         """End the connection to an engine, with its calls. Does nothing without one."""
         if self._connection is None:
             return
@@ -297,12 +329,20 @@ class Replica:
                 answer.set_result(None)
         self._step_time = StepTime()
         calls = self.calls
+        for call in calls:
+            call.leave(died=departure is Departure.LOST and not self._is_queued(call))
         self._calls.clear()
+        self._since.clear()
         self._idle.set()
-        self._reassign(self, calls)
+        self._reassign(self, calls, departure)
+
+    def _is_queued(self, call: EngineCall) -> bool:
+        """True for a stream that the engine has known for a while, and which has not had its slot."""
+        return call.is_stream and not call.has_slot and self._batches - self._since[call.id] >= KNOWN_BATCHES
 
     def _on_reports(self, reports: list[Report]) -> None:
         """Route the reports of a step, starting with those of streams without audio, whose users wait for it."""
+        self._batches += 1
         for report in sorted(reports, key=self._is_less_urgent):
             self._route(report)
 
@@ -326,11 +366,15 @@ class Replica:
                     error = report.error()
                     if error.reason is Reason.LORA_LOST:
                         call.unable.add(self)
-                        self._reassign(self, [call])
-                    elif isinstance(error, Unavailable):
-                        self._reassign(self, [call])
+                    if error.reason is Reason.LORA_LOST or isinstance(error, Unavailable):
+                        call.leave(died=isinstance(error, Unavailable))
+                        self._reassign(self, [call], Departure.REFUSED)
                     else:
                         call.fail(error)
+            case Trying(id):
+                if (call := self._calls.get(id, _no_call)()) and self._connection is not None:
+                    call.on_trial = True
+                    self._connection.post(Begin(id))
             case ExternalLoad():
                 self._external_load = report
             case EngineStats():
@@ -343,10 +387,11 @@ class Replica:
                 logger.error("%s sent %s, which is valid only during its start", self.name, type(report).__name__)
 
     def _remove(self, id: str) -> None:
+        self._since.pop(id, None)
         call = self._calls.pop(id, _no_call)()
         # The slot of a batch stream may have been given away meanwhile, which the front does not know.
         if call is not None and call.is_stream and not call.is_batch and (seconds := call.slot_seconds) is not None:
-            self._step_time.observe(seconds, call.work)
+            self._step_time.observe(seconds, call.work_here)
         if not self._calls:
             self._idle.set()
 

@@ -104,6 +104,8 @@ class SupervisedEngines(Generic[E]):
                 listener.on_ready(name, entry.info, entry.supervisor.restarts.count)
             else:
                 listener.on_lost(name, entry.supervisor.restarts.seconds_left)
+            if entry.supervisor.leaves:
+                listener.on_draining(name)
 
     def unwatch(self, listener: EngineListener) -> None:
         """Report no more events to a listener."""
@@ -111,6 +113,12 @@ class SupervisedEngines(Generic[E]):
 
     def connect(self, engine: str) -> Connection:
         return self._ready(engine).connect()
+
+    def drain(self, engine: str, *, restart: bool) -> None:
+        self._entries[engine].supervisor.drain(restart=restart)
+
+    def resume(self, engine: str) -> None:
+        self._entries[engine].supervisor.resume()
 
     async def close(self, *, force: bool = False) -> None:
         """Stop all engines. They may finish their steps unless `force` is true."""
@@ -125,7 +133,11 @@ class SupervisedEngines(Generic[E]):
     def _entry(self, name: str, make: Callable[[], E]) -> _Entry[E]:
         return _Entry(
             Supervisor(
-                make, self._settings, on_ready=partial(self._on_ready, name), on_lost=partial(self._on_lost, name)
+                make,
+                self._settings,
+                on_ready=partial(self._on_ready, name),
+                on_lost=partial(self._on_lost, name),
+                on_draining=partial(self._on_draining, name),
             )
         )
 
@@ -136,6 +148,10 @@ class SupervisedEngines(Generic[E]):
         entry.engine, entry.info = engine, info
         for listener in self._listeners:
             listener.on_ready(name, info, entry.supervisor.restarts.count)
+
+    def _on_draining(self, name: str) -> None:
+        for listener in self._listeners:
+            listener.on_draining(name)
 
     def _on_lost(self, name: str, seconds: float) -> None:
         self._entries[name].engine = None

@@ -25,6 +25,8 @@ MIN_STEP_SECONDS = 1.5  # the smallest limit for a step, however short the steps
 CPU_STEP_FACTOR, GPU_STEP_FACTOR = 20, 5
 FIRST_PAUSE_SECONDS = 0.25
 PAUSE_FACTOR = 4
+IDLE_HEARTBEATS = 3  # in a row, after which an engine that leaves has no work: that on its way to it has arrived
+LOST, DRAINED = "%s is lost: %s", "it was taken out of service"
 STABLE_SECONDS = 60.0  # an engine that ran this long does not count as one that fails soon after its start
 
 
@@ -60,7 +62,10 @@ class Supervisor(Generic[S]):
 
     The callbacks run on the event loop and must not block. `on_ready(engine, info)` is called when it is ready; it may
     raise StartupError to reject it. `on_lost(seconds)` is called when it is lost, and again when a start has failed:
-    the next one is expected in `seconds`, or never if they are infinite. `restarts` counts the restarts.
+    the next one is expected in `seconds`, or never if they are infinite. `restarts` counts the restarts after losses.
+
+    `drain` takes it out of service, as does a heartbeat that says so: `on_draining` is called, and it is stopped when
+    it has no work left.
     """
 
     def __init__(
@@ -70,19 +75,25 @@ class Supervisor(Generic[S]):
         *,
         on_ready: Callable[[S, ModelInfo], None] = _ignore,
         on_lost: Callable[[float], None] = _ignore,
+        on_draining: Callable[[], None] = _ignore,
     ) -> None:
+        self.leaves = False  # it was asked to leave service, and has not been started again
         self.restarts = Restarts()
         self.given_up = False
         self._make = make
         self._settings = settings
         self._on_ready = on_ready
         self._on_lost = on_lost
+        self._on_draining = on_draining
+        self._drained = False
+        self._starts_again = asyncio.Event()
         self._current: S | None = None
         self._on_cpu = False
         self._task: asyncio.Task[None] | None = None
         self._has_run = False
         self._short_runs = 0  # in a row
         self._failed_starts = 0  # in a row
+        self._idle_heartbeats = 0  # in a row, of an engine that leaves
 
     async def start(self) -> None:
         """Start the first engine, then supervise it in the background. Raises StartupError if it does not start."""
@@ -92,6 +103,18 @@ class Supervisor(Generic[S]):
     def start_in_background(self) -> None:
         """Like `start`, but without waiting for the first engine, whose start is then retried like any other."""
         self._task = keep_running(self._supervise, "the supervision of an engine")
+
+    def drain(self, *, restart: bool) -> None:
+        """Take the engine out of service when it has no work left; with `restart`, the next one is started then."""
+        if restart:
+            self._starts_again.set()
+        if not self.leaves:
+            self.leaves = True
+            self._on_draining()
+
+    def resume(self) -> None:
+        """Start the next engine after a `drain`, when that has ended. Does nothing for one that is in service."""
+        self._starts_again.set()
 
     async def close(self, *, force: bool = False) -> None:
         """Stop the engine and its supervision; see `Supervised.close`. No callback is called."""
@@ -107,11 +130,17 @@ class Supervisor(Generic[S]):
             reason = await self._watch(self._current)
             if loop.time() - started >= STABLE_SECONDS:
                 self._short_runs = 0
-            logger.error("%s is lost: %s", self._current.name, reason)
+            self._drained = reason == DRAINED
+            logger.log(logging.INFO if self._drained else logging.ERROR, LOST, self._current.name, reason)
             try:
-                self._expect(self._pause + self.restarts.start_seconds)
+                stays_out = self.leaves and not self._starts_again.is_set()
+                self._expect(math.inf if stays_out else self._pause + self.restarts.start_seconds)
             finally:
-                await self._discard()
+                await self._discard(force=not self._drained)
+            if self.leaves:
+                await self._starts_again.wait()
+                self._expect(self.restarts.start_seconds)
+                self._short_runs = 0
 
     async def _start(self) -> None:
         began = asyncio.get_running_loop().time()
@@ -120,22 +149,25 @@ class Supervisor(Generic[S]):
             info = await current.start()
             self.restarts.started(asyncio.get_running_loop().time() - began)
             self._on_cpu = info.device == "cpu"
-            self.restarts.count += self._has_run  # before `on_ready`, which passes it on
+            counted = self._has_run and not self._drained
+            self.restarts.count += counted  # before `on_ready`, which passes it on
+            self.leaves = self._drained = False
+            self._starts_again.clear()
             try:
                 self._on_ready(current, info)
             except StartupError:
-                self.restarts.count -= self._has_run
+                self.restarts.count -= counted
                 raise
             self._has_run = True
         except BaseException:
             await self._discard()
             raise
 
-    async def _discard(self) -> None:
+    async def _discard(self, *, force: bool = True) -> None:
         """Close the current one. An error is logged and does not prevent the start of the next one."""
         assert self._current
         try:
-            await self._current.close(force=True)
+            await self._current.close(force=force)
         except Exception:
             logger.exception("%s could not be closed; what is left of it may keep its device", self._current.name)
         self._current = None
@@ -174,9 +206,10 @@ class Supervisor(Generic[S]):
     async def _watch(self, engine: S) -> str:
         """Read the reports until the engine or front is lost; returns the reason."""
         watchdog = _Watchdog(self._settings, CPU_STEP_FACTOR if self._on_cpu else GPU_STEP_FACTOR)
+        self._idle_heartbeats = 0
         reading = asyncio.create_task(self._read(engine, watchdog))
         try:
-            while not reading.done() and not watchdog.expired:
+            while not reading.done() and not watchdog.expired and self._idle_heartbeats < IDLE_HEARTBEATS:
                 await asyncio.wait([reading], timeout=TICK_SECONDS)
                 watchdog.tick()
         finally:
@@ -184,6 +217,8 @@ class Supervisor(Generic[S]):
             await asyncio.wait([reading])
         if watchdog.expired:
             return watchdog.expired
+        if self._idle_heartbeats >= IDLE_HEARTBEATS:
+            return DRAINED
         if not reading.cancelled() and (error := reading.exception()):
             logger.error("the reports of %s cannot be read", engine.name, exc_info=error)
             return "its reports cannot be read"
@@ -193,10 +228,14 @@ class Supervisor(Generic[S]):
         async with contextlib.aclosing(engine.reports()) as batches:
             async for reports in batches:
                 watchdog.reset()
-                if isinstance(reports[0], Heartbeat):
-                    watchdog.check_step(reports[0])
+                if isinstance(heartbeat := reports[0], Heartbeat):
+                    watchdog.check_step(heartbeat)
                     if watchdog.expired:
                         return
+                    if heartbeat.leaves and not self.leaves:
+                        self.drain(restart=True)
+                    elif self.leaves:
+                        self._idle_heartbeats = 0 if heartbeat.work else self._idle_heartbeats + 1
 
 
 class _Watchdog:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Sequence
 
 from voxcpm_grpc.duration_text import duration_text
-from voxcpm_grpc.errors import Exhausted, Reason, Unavailable
+from voxcpm_grpc.errors import Exhausted, Reason, Unavailable, broken_off
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.replica import Replica
@@ -45,7 +45,7 @@ class WaitingCalls:
         """Let a call wait, or end it at once: if no engine is expected in time, or too many new streams wait."""
         seconds, left = self._seconds_to_engine, max(0.0, call.wait_seconds_left)
         if seconds > left:
-            call.fail(self.no_engine(call))
+            self._give_up(call)
         elif call.is_new and (waiting := sum(one.is_new for one in self._calls)) >= (limit := self._limit):
             call.fail(
                 Exhausted(
@@ -85,12 +85,16 @@ class WaitingCalls:
     def _end(self, reference: weakref.ref[EngineCall]) -> None:
         del self._timers[reference]
         if (call := reference()) and not call.ended:
-            call.fail(self.no_engine(call))
+            self._give_up(call)
+
+    def _give_up(self, call: EngineCall) -> None:
+        error = self.no_engine(call)
+        call.fail(broken_off(error) if call.has_output else error)
 
     @property
     def _expected(self) -> list[float]:
         """The expected time until each engine that starts is ready, in seconds."""
-        starting = [one.restarts.seconds_left for one in self._replicas if not one.ready and not one.draining]
+        starting = [one.restarts.seconds_left for one in self._replicas if not (one.ready or one.draining)]
         return [seconds for seconds in starting if math.isfinite(seconds)]
 
     @property

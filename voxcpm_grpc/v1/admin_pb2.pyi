@@ -23,6 +23,7 @@ class EngineState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ENGINE_STATE_READY: _ClassVar[EngineState]
     ENGINE_STATE_DRAINING: _ClassVar[EngineState]
     ENGINE_STATE_GIVEN_UP: _ClassVar[EngineState]
+    ENGINE_STATE_DRAINED: _ClassVar[EngineState]
 SERVER_STATE_UNSPECIFIED: ServerState
 SERVER_STATE_STARTING: ServerState
 SERVER_STATE_SERVING: ServerState
@@ -33,6 +34,7 @@ ENGINE_STATE_STARTING: EngineState
 ENGINE_STATE_READY: EngineState
 ENGINE_STATE_DRAINING: EngineState
 ENGINE_STATE_GIVEN_UP: EngineState
+ENGINE_STATE_DRAINED: EngineState
 
 class GetStatsRequest(_message.Message):
     __slots__ = ()
@@ -95,6 +97,28 @@ class UnregisterLoraRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
 
 class UnregisterLoraResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DrainEngineRequest(_message.Message):
+    __slots__ = ("engine", "restart")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    RESTART_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    restart: bool
+    def __init__(self, engine: _Optional[str] = ..., restart: bool = ...) -> None: ...
+
+class DrainEngineResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StartEngineRequest(_message.Message):
+    __slots__ = ("engine",)
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    def __init__(self, engine: _Optional[str] = ...) -> None: ...
+
+class StartEngineResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

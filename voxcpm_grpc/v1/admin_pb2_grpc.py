@@ -62,6 +62,16 @@ class VoxCPMAdminServiceStub(object):
                 request_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraRequest.SerializeToString,
                 response_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraResponse.FromString,
                 _registered_method=True)
+        self.DrainEngine = channel.unary_unary(
+                '/voxcpm_grpc.v1.VoxCPMAdminService/DrainEngine',
+                request_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.DrainEngineRequest.SerializeToString,
+                response_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.DrainEngineResponse.FromString,
+                _registered_method=True)
+        self.StartEngine = channel.unary_unary(
+                '/voxcpm_grpc.v1.VoxCPMAdminService/StartEngine',
+                request_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.StartEngineRequest.SerializeToString,
+                response_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.StartEngineResponse.FromString,
+                _registered_method=True)
 
 
 class VoxCPMAdminServiceServicer(object):
@@ -127,6 +137,30 @@ class VoxCPMAdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrainEngine(self, request, context):
+        """Takes an engine out of service. It gets no new requests, and other engines of
+        its model go on with its streams, which notice a gap at most. Returns when it
+        has no work left and its process has ended, so that its device is free. It
+        does so too if the call is cancelled.
+
+        NOT_FOUND: there is no such engine.
+        FAILED_PRECONDITION: no other engine of its model takes requests.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StartEngine(self, request, context):
+        """Starts an engine that DrainEngine took out of service. It reads the files of
+        its model and of its adapters again. Returns at once; the state of the engine
+        is READY when it takes requests.
+
+        NOT_FOUND: there is no such engine.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_VoxCPMAdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -154,6 +188,16 @@ def add_VoxCPMAdminServiceServicer_to_server(servicer, server):
                     servicer.UnregisterLora,
                     request_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraRequest.FromString,
                     response_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraResponse.SerializeToString,
+            ),
+            'DrainEngine': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainEngine,
+                    request_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.DrainEngineRequest.FromString,
+                    response_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.DrainEngineResponse.SerializeToString,
+            ),
+            'StartEngine': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartEngine,
+                    request_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.StartEngineRequest.FromString,
+                    response_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.StartEngineResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -294,6 +338,60 @@ class VoxCPMAdminService(object):
             '/voxcpm_grpc.v1.VoxCPMAdminService/UnregisterLora',
             voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraRequest.SerializeToString,
             voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainEngine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/voxcpm_grpc.v1.VoxCPMAdminService/DrainEngine',
+            voxcpm__grpc_dot_v1_dot_admin__pb2.DrainEngineRequest.SerializeToString,
+            voxcpm__grpc_dot_v1_dot_admin__pb2.DrainEngineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartEngine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/voxcpm_grpc.v1.VoxCPMAdminService/StartEngine',
+            voxcpm__grpc_dot_v1_dot_admin__pb2.StartEngineRequest.SerializeToString,
+            voxcpm__grpc_dot_v1_dot_admin__pb2.StartEngineResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -505,7 +505,7 @@ class Interrupted(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., sent_samples: _Optional[int] = ..., heard_input_end: _Optional[int] = ..., heard_estimated: bool = ..., heard_turn_index: _Optional[int] = ..., dropped_flush_tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StreamSummary(_message.Message):
-    __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens", "text_to_first_audio", "codec_padding_samples", "time_to_first_audible", "text_to_first_audible", "trimmed_samples", "words")
+    __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens", "text_to_first_audio", "codec_padding_samples", "time_to_first_audible", "text_to_first_audible", "trimmed_samples", "words", "continuations")
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -524,6 +524,7 @@ class StreamSummary(_message.Message):
     TEXT_TO_FIRST_AUDIBLE_FIELD_NUMBER: _ClassVar[int]
     TRIMMED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
+    CONTINUATIONS_FIELD_NUMBER: _ClassVar[int]
     finish_reason: FinishReason
     total_samples: int
     total_bytes: int
@@ -542,7 +543,8 @@ class StreamSummary(_message.Message):
     text_to_first_audible: _duration_pb2.Duration
     trimmed_samples: int
     words: _containers.RepeatedCompositeFieldContainer[WordTime]
-    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ..., text_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., codec_padding_samples: _Optional[int] = ..., time_to_first_audible: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., text_to_first_audible: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., trimmed_samples: _Optional[int] = ..., words: _Optional[_Iterable[_Union[WordTime, _Mapping]]] = ...) -> None: ...
+    continuations: int
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ..., text_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., codec_padding_samples: _Optional[int] = ..., time_to_first_audible: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., text_to_first_audible: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., trimmed_samples: _Optional[int] = ..., words: _Optional[_Iterable[_Union[WordTime, _Mapping]]] = ..., continuations: _Optional[int] = ...) -> None: ...
 
 class AddPromptRequest(_message.Message):
     __slots__ = ("config", "audio", "commit", "audition")

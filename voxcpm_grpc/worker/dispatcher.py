@@ -23,6 +23,7 @@ from voxcpm_grpc.ipc.messages import (
     Allow,
     Append,
     AskStats,
+    Begin,
     CallEvent,
     Cancel,
     Check,
@@ -30,6 +31,7 @@ from voxcpm_grpc.ipc.messages import (
     Decode,
     Detach,
     Encode,
+    EngineDraining,
     EngineLost,
     EngineReady,
     EngineStarting,
@@ -41,6 +43,8 @@ from voxcpm_grpc.ipc.messages import (
     Report,
     Stop,
     Submit,
+    Try,
+    Trying,
 )
 from voxcpm_grpc.ipc.sockets import OWNER
 from voxcpm_grpc.logs import LogLine
@@ -51,12 +55,14 @@ from voxcpm_grpc.request import (
     CodecChunk,
     Event,
     Finished,
+    History,
     ModelInfo,
     Request,
     Role,
     Stats,
 )
 from voxcpm_grpc.worker.heartbeat import StepTimer
+from voxcpm_grpc.worker.trials import Trials
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +85,7 @@ class EngineLike(Protocol):
     @property
     def busy(self) -> bool: ...
     def warm_up(self) -> float: ...
-    def add(self, request: Request, limit: int) -> None: ...
+    def add(self, request: Request, limit: int, history: History | None = None) -> None: ...
     def check(self, request: Request) -> None: ...
     def allow(self, id: str, limit: int) -> None: ...
     def append(self, id: str, text: str, *, last: bool) -> None: ...
@@ -121,6 +127,7 @@ class Dispatcher:
         engine.adapters.wake = wake
         self._kept: dict[str, tuple[Adapter, ...]] = {}  # for each front
         self._timer = timer
+        self._trials = Trials()
         self._tasks: dict[str, _Task] = {}
         self._fronts: set[str] = set()
         self._detached: set[str] = set()  # whose messages may still be on the way
@@ -159,6 +166,11 @@ class Dispatcher:
                 for id, result in self._engine.step():
                     self._route(id, result, reports)
                 self._step_seconds += monotonic() - started
+        if self._trials.waiting:
+            self._trials.check(monotonic(), busy=self._engine.busy)
+            if suspect := self._trials.announce():
+                reports[suspect.front].append(Trying(suspect.id))
+        self._timer.work = len(self._tasks) + self._trials.waiting
         self._publish_load(reports)
         if self._log_stats:
             self._log_steps()
@@ -198,11 +210,13 @@ class Dispatcher:
             # A context that is too long is shortened and sent again.
             level = logging.DEBUG if isinstance(error, TooLong) else logging.WARNING
             self._log(level, "refused", encoding.command_id(data), encoding.command_log_id(data), code=code_of(error))
+            self._trials.over(encoding.command_id(data))
             reports[front].append(Failed.of(encoding.command_id(data), error))
         except Exception as error:
             id = encoding.command_id(data)
             names = {"request": id, "request_id": encoding.command_log_id(data)}
             logger.error(LogLine("a command failed", **names), exc_info=error)
+            self._trials.drop(id)
             self._tasks.pop(id, None)
             self._engine.cancel(id)  # a request that failed halfway must not keep its slot
             reports[front].append(Failed.of(id, Internal()))
@@ -210,8 +224,8 @@ class Dispatcher:
     def _handle(self, front: str, command: Command, reports: dict[str, list[Report]]) -> None:
         engine = self._engine
         match command:
-            case Submit(request, limit, work):
-                engine.add(request, limit)
+            case Submit(request, limit, work, history):
+                engine.add(request, limit, history)
                 self._tasks[request.id] = _Task(
                     front,
                     request.log_id,
@@ -222,13 +236,21 @@ class Dispatcher:
             case Check(request):
                 engine.check(request)
                 reports[front].append(CallEvent(request.id, CodecChunk(np.zeros(0, np.float32), last=True)))
+                self._trials.over(request.id)
             case Allow(id, limit):
-                engine.allow(id, limit)
+                if not self._trials.defer(id, command):
+                    engine.allow(id, limit)
             case Append(id, text, last):
-                engine.append(id, text, last=last)
+                if not self._trials.defer(id, command):
+                    engine.append(id, text, last=last)
             case Cancel(id):
+                self._trials.drop(id)
                 self._tasks.pop(id, None)
                 engine.cancel(id)
+            case Try(suspected):
+                self._trials.hold(front, suspected)
+            case Begin(id):
+                self._begin(front, id, reports)
             case Encode(id, waveform, role, log_id):
                 engine.encode(id, waveform, role)
                 self._tasks[id] = _Task(front, log_id)
@@ -248,16 +270,26 @@ class Dispatcher:
             case Stop():
                 self.stopped = True
             case Detach(detached):
-                self._detached.add(detached)
-                self._fronts.discard(detached)
-                self._loads.pop(detached, None)
-                for id in [id for id, task in self._tasks.items() if task.front == detached]:
-                    del self._tasks[id]
-                    engine.cancel(id)
-                self._kept.pop(detached, None)
-                self._keep_all()
-            case EngineReady() | EngineStarting() | EngineLost() | AdapterList():
+                self._detach(detached)
+            case EngineReady() | EngineStarting() | EngineDraining() | EngineLost() | AdapterList():
                 logger.error("an engine received %s, which is for fronts", type(command).__name__)
+
+    def _begin(self, front: str, id: str, reports: dict[str, list[Report]]) -> None:
+        """Do work whose trial begins."""
+        if suspect := self._trials.begin(id, monotonic()):
+            for command in (suspect.command, *suspect.later):
+                self._handle(front, command, reports)
+
+    def _detach(self, front: str) -> None:
+        self._detached.add(front)
+        self._fronts.discard(front)
+        self._loads.pop(front, None)
+        for id in [id for id, task in self._tasks.items() if task.front == front]:
+            del self._tasks[id]
+            self._engine.cancel(id)
+        self._trials.drop_front(front)
+        self._kept.pop(front, None)
+        self._keep_all()
 
     def _keep_all(self) -> None:
         """Let the engine keep the adapters of all fronts and no others."""
@@ -267,6 +299,10 @@ class Dispatcher:
         task = self._tasks.get(id)
         if task is None:
             return  # it was cancelled
+        if isinstance(result, Admitted):
+            self._trials.admitted(id, monotonic())
+        else:
+            self._trials.over(id)
         match result:
             case Admitted():
                 task.admitted = True

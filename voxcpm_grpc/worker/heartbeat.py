@@ -22,6 +22,8 @@ class StepTimer:
 
     def __init__(self) -> None:
         self.slowest_step = 0.0  # of the warm-up, in seconds
+        self.work = 0  # requests and codec jobs of the engine
+        self.leaves = False  # it was asked to leave service
         self._started: float | None = None
         self._reported: float | None = None  # the start of the step in the last heartbeat
         self._busy_seconds = 0.0
@@ -45,7 +47,7 @@ class StepTimer:
         else:
             self._busy_seconds = min(now - started, elapsed)
         self._reported = started
-        return Heartbeat(self._busy_seconds, self.slowest_step)
+        return Heartbeat(self._busy_seconds, self.slowest_step, self.work, self.leaves)
 
 
 @contextlib.contextmanager

@@ -66,6 +66,7 @@ class LoadEngine:
 def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log: LogOptions) -> None:
     """Serve one engine to all fronts that connect, until Stop of its owner, SIGTERM or the end of the owner.
 
+    SIGUSR1 lets its owner replace it, when other engines have gone on with its streams.
     Runs in a process of its own, which exits with a status other than 0 after an error.
     """
     set_up(log)
@@ -73,6 +74,8 @@ def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log: LogOp
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a start: threads that compile would be waited for
     with zmq.Context() as context, EngineSocket(context, addresses) as socket:
         timer = StepTimer()
+        if leave := getattr(signal, "SIGUSR1", None):  # which Windows lacks
+            signal.signal(leave, lambda *_: setattr(timer, "leaves", True))
         with socket.woken_by_signals(), sending_heartbeats(timer, context, addresses.reports):
             with progress.reported_to(progress.paced(lambda step: socket.send(OWNER, [Starting(step)]))):
                 engine, report = start_engine(make_engine, timer, socket.address)

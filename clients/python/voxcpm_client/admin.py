@@ -95,6 +95,28 @@ class AdminCalls:
         check_string(model, "model")
         await self._admin("UnregisterLora", pb.UnregisterLoraRequest(name=name, model=model))
 
+    async def drain_engine(self, engine: str, *, restart: bool = False) -> None:
+        """Take an engine out of service, on a server whose admin port is the target of this client.
+
+        Other engines of its model go on with its streams. Returns when its process has ended. Is not repeated. Raises
+        NotFound, and FailedPrecondition if no other engine takes requests.
+
+        Args:
+            engine: Name of the engine, as `server_stats` has it.
+            restart: Start it again at once, with what its files are by then. Default: `False`.
+        """
+        check_string(engine, "engine")
+        await self._admin("DrainEngine", pb.DrainEngineRequest(engine=engine, restart=restart))
+
+    async def start_engine(self, engine: str) -> None:
+        """Start an engine again that `drain_engine` took out of service. Returns before it is ready. Raises NotFound.
+
+        Args:
+            engine: Name of the engine.
+        """
+        check_string(engine, "engine")
+        await self._admin("StartEngine", pb.StartEngineRequest(engine=engine))
+
     async def _admin(self, method: str, request: Any, *, limit: float = math.inf) -> Any:
         """The response of a call that may take `limit` seconds, and not longer than all calls of the client."""
         seconds = min(limit, math.inf if self._timeout is None else self._timeout)

@@ -125,6 +125,7 @@ def summary(message: pb.StreamSummary) -> results.Summary:
         time_to_first_audible_seconds=_optional_seconds(message, "time_to_first_audible"),
         text_to_first_audible_seconds=_optional_seconds(message, "text_to_first_audible"),
         trimmed_samples=message.trimmed_samples,
+        continuations=message.continuations,
         words=words(message.words),
     )
 

@@ -290,6 +290,10 @@ class Summary:
     trimmed_samples: int = 0
     """Samples of silence at the starts of turns that were not sent, with `trim_leading_silence`. Default: `0`."""
 
+    continuations: int = 0
+    """Times that another engine went on with the stream, because its own was lost or taken out of service.
+    Default: `0`."""
+
     words: tuple[WordTime, ...] = ()
     """All words with their times, with `word_timestamps`; of more than 20,000 words the last ones. Those that an
     interrupt left unsent are not among them. Default: `()`."""

@@ -80,7 +80,7 @@ class EngineStats:
     """Name, such as `engine cuda:0`."""
 
     state: str
-    """`starting`, `ready`, `draining`, `given up` or `unknown`."""
+    """`starting`, `ready`, `draining`, `drained`, `given up` or `unknown`."""
 
     device: str
     """Device, such as `cuda:0`."""

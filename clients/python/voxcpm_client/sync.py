@@ -336,6 +336,26 @@ class Client:
         """
         self._loop.run(self._client.unregister_lora(name, model))
 
+    def drain_engine(self, engine: str, *, restart: bool = False) -> None:
+        """Take an engine out of service, on a server whose admin port is the target of this client.
+
+        Other engines of its model go on with its streams. Returns when its process has ended. Is not repeated. Raises
+        NotFound, and FailedPrecondition if no other engine takes requests.
+
+        Args:
+            engine: Name of the engine, as `server_stats` has it.
+            restart: Start it again at once, with what its files are by then. Default: `False`.
+        """
+        self._loop.run(self._client.drain_engine(engine, restart=restart))
+
+    def start_engine(self, engine: str) -> None:
+        """Start an engine again that `drain_engine` took out of service. Returns before it is ready. Raises NotFound.
+
+        Args:
+            engine: Name of the engine.
+        """
+        self._loop.run(self._client.start_engine(engine))
+
     def health(self, service: str = "") -> bool:
         """True if the server accepts calls, False if not. Raises Unavailable if no server answers.
 

@@ -21,14 +21,16 @@ from voxcpm_server.auth.principal import Caller
 from voxcpm_server.lora_sources import LoraSources
 from voxcpm_server.rpc import tls
 from voxcpm_server.rpc.call import AdmissionGate, Call
+from voxcpm_server.rpc.engines import EngineControl
 from voxcpm_server.rpc.fronts import Fronts
 from voxcpm_server.rpc.handler import ParseInterceptor, rpc, status_of
 from voxcpm_server.rpc.loras import LoraRegistry
+from voxcpm_server.rpc.models import Models
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.rpc.reflection import Reflection
 from voxcpm_server.rpc.server import RpcServer, bind, options
 from voxcpm_server.rpc.stats import ServerStatistics
-from voxcpm_server.wire import loras
+from voxcpm_server.wire import engines, loras
 from voxcpm_server.wire import stats as wire
 
 SERVICE = pb.DESCRIPTOR.services_by_name["VoxCPMAdminService"].full_name
@@ -41,7 +43,12 @@ class AdminService(admin_pb2_grpc.VoxCPMAdminServiceServicer):
     """The RPCs. Admins may call them, and everyone if callers have no identity."""
 
     def __init__(
-        self, stats: ServerStatistics, registry: LoraRegistry, authenticator: Authenticator, settings: Settings
+        self,
+        stats: ServerStatistics,
+        registry: LoraRegistry,
+        control: EngineControl,
+        authenticator: Authenticator,
+        settings: Settings,
     ) -> None:
         self.authenticator = authenticator
         self.calls = OpenCalls()
@@ -51,6 +58,7 @@ class AdminService(admin_pb2_grpc.VoxCPMAdminServiceServicer):
         self.tracing = None  # statistics are not worth a trace
         self._stats = stats
         self._loras = registry
+        self._engines = control
         self._stopped = asyncio.Event()
 
     @rpc(stream=False)
@@ -85,6 +93,18 @@ class AdminService(admin_pb2_grpc.VoxCPMAdminServiceServicer):
         require_admin(call.caller)
         await self._loras.unregister(*loras.name_and_model(request), call.caller.key)
         return loras.unregistered()
+
+    @rpc(stream=False)
+    async def DrainEngine(self, request: pb.DrainEngineRequest, call: Call) -> pb.DrainEngineResponse:
+        require_admin(call.caller)
+        await self._engines.drain(engines.engine(request), restart=request.restart, caller=call.caller.key)
+        return engines.drained()
+
+    @rpc(stream=False)
+    async def StartEngine(self, request: pb.StartEngineRequest, call: Call) -> pb.StartEngineResponse:
+        require_admin(call.caller)
+        await self._engines.start(engines.engine(request), caller=call.caller.key)
+        return engines.started()
 
     def stop(self) -> None:
         """End each WatchStats call, open or new."""
@@ -131,9 +151,10 @@ class AdminServer:
         """`fronts`: the others, which share the port. Raises StartupError if a source of adapters is not valid."""
         self.stats = ServerStatistics(server, fronts)
         self.loras = LoraRegistry(LoraSources(settings.admin.lora_sources, _lora_cache(settings.admin)), fronts)
+        self.engines = EngineControl()
         self._listen = settings.admin.listen or ""
         self._tls = settings.tls
-        self._service = AdminService(self.stats, self.loras, authenticator, settings)
+        self._service = AdminService(self.stats, self.loras, self.engines, authenticator, settings)
         self._reflections = OpenCalls()
         self._shared = fronts is not None
         served = options(settings, shared=self._shared)
@@ -142,6 +163,11 @@ class AdminServer:
         channelz_pb2_grpc.add_ChannelzServicer_to_server(channelz.aio.ChannelzServicer(), self._server)
         server.health.register(self._server)
         Reflection(self._reflections, (SERVICE, CHANNELZ)).register(self._server)
+
+    def serve(self, models: Models) -> None:
+        """Answer about these models, and change them, from now on."""
+        self.loras.serve(models)
+        self.engines.serve(models)
 
     async def open(self) -> str:
         """Open the port, and return its address with the real port. Raises StartupError."""

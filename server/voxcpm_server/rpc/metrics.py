@@ -157,12 +157,16 @@ class Metrics:
         waiting = GaugeMetricFamily(
             "voxcpm_model_requests_waiting", "Requests that wait for an engine that restarts.", labels=("model",)
         )
+        moved = CounterMetricFamily(
+            "voxcpm_model_continuations", "Times that another engine went on with a stream.", labels=("model",)
+        )
         for pool in self._pools:
+            moved.add_metric((pool.info.name,), pool.continuations)
             info.add_metric((), _model(pool.info))
             waiting.add_metric((pool.info.name,), pool.waiting_for_engine)
             loras.add_metric((pool.info.name,), len(pool.adapters.registered))
             ready.add_metric((pool.info.name,), sum(replica.ready for replica in pool.replicas))
-        yield from (info, ready, loras, waiting)
+        yield from (info, ready, loras, waiting, moved)
         up = GaugeMetricFamily("voxcpm_engine_up", "1 if the engine takes requests.", labels=("engine",))
         restarts = CounterMetricFamily("voxcpm_engine_restarts", "Restarts of a lost engine.", labels=("engine",))
         families: list[Any] = []

@@ -123,7 +123,9 @@ def _engine(replica: Replica, model: str) -> pb.EngineStats:
 def _phase(replica: Replica) -> EnginePhase:
     if replica.given_up:
         return EnginePhase.GIVEN_UP
-    if replica.draining:
+    if replica.drained:
+        return EnginePhase.DRAINED
+    if replica.draining or replica.out_of_service:
         return EnginePhase.DRAINING
     return EnginePhase.READY if replica.ready else EnginePhase.STARTING
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable
+from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, Unavailable, broken_off
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -177,10 +177,7 @@ class Session:
         except (Exhausted, Unavailable) as error:
             if not self._chunks.offset:
                 raise
-            cause, _, _ = error.message.partition(";")  # without the remedy, which may be a retry
-            raise Aborted(
-                f"{cause}, after audio was sent; what was sent is good, ask again for the rest", field=error.field
-            ) from None
+            raise broken_off(error) from None
         finally:
             try:
                 await self._end(writing)

@@ -206,6 +206,7 @@ class Speaker:
 
     async def _close(self, call: EngineCall[Event]) -> None:
         await call.aclose()
+        self._summary.continuations += call.continuations
         self._window.close(call)
         if self._on_segment is not None and (timing := self._timings.pop(call, None)):
             timing.engine, timing.ended, timing.error = call.engine, time.monotonic(), sys.exception()

@@ -127,6 +127,7 @@ class Summary:
     engine: seconds of engine time of all segments
     speaks: True once the model has made audio
     trimmed: samples of silence at the starts of turns that were left out
+    continuations: times that another engine went on with the stream
     """
 
     began: float
@@ -138,6 +139,7 @@ class Summary:
     engine: float = 0.0
     speaks: bool = False
     trimmed: int = 0
+    continuations: int = 0
     reason: FinishReason | EndReason = FinishReason.STOP
     turns: int = 0
     segments: int = 0

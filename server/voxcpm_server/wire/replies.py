@@ -275,6 +275,7 @@ def summary(
         time_to_first_audible=_between(summary.first_segment, summary.first_audible),
         text_to_first_audible=_between(summary.first_text, summary.first_audible),
         trimmed_samples=summary.trimmed,
+        continuations=summary.continuations,
         words=map(word, words),
     )
 

@@ -39,6 +39,7 @@ class EnginePhase(Enum):
     READY = pb.ENGINE_STATE_READY
     DRAINING = pb.ENGINE_STATE_DRAINING
     GIVEN_UP = pb.ENGINE_STATE_GIVEN_UP
+    DRAINED = pb.ENGINE_STATE_DRAINED
 
 
 @dataclass(frozen=True, slots=True)

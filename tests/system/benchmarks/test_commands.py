@@ -123,6 +123,17 @@ def test_soak(tmp_path):
     assert set(table["calls"]) == {"speak", "break_off", "interrupt", "upload", "leave_an_upload"}, "no call failed"
 
 
+def test_soak_with_deaths(tmp_path):
+    words = ("--model", str(TINY), "--devices", "cpu:2", "--minutes", "0.5", "--deaths", "15", "--timesteps", "4")
+    command = [sys.executable, "-m", "benchmarks.soak", *words, "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = json.loads((tmp_path / "soak-deaths-here.json").read_text())
+    assert [death["way"] for death in table["deaths"]] == ["kill", "stop"]
+    assert table["streams"] > 10 and not table["errors"]
+    assert (tmp_path / "soak-deaths-here.png").exists()
+
+
 def test_restart(tmp_path):
     words = ("--model", "tiny", "--device", "cpu", "--timesteps", "4", "--kills", "1", "--pause", "0")
     command = [sys.executable, "-m", "benchmarks.restart", *words, "--out", str(tmp_path)]

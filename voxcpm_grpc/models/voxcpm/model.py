@@ -88,6 +88,8 @@ class VoxCPM(SpeechModel):
         self.compile_command = compile_command
         self.places = bank.places if bank else 0
         self.capturable = backend.attention.capturable
+        self._patch = torch.zeros(config.patch_size, config.feat_dim, dtype=backend.dtype)  # in the dtype of the state
+        self.step_bytes = -(-self._patch.nbytes // 4) * 4
         self.layout = KVLayout(
             layers=config.base.layers + config.residual.layers,
             heads=config.base.kv_heads,
@@ -141,9 +143,23 @@ class VoxCPM(SpeechModel):
             if prompt.primer:
                 self._prime(slot, prompt.primer, own)
 
-    def _prime(self, slot: int, patches: int, own: VoxCPMState) -> None:
-        """Prepare a slot that was just opened to continue the last `patches` patches of its prompt."""
-        recent = own.patches[slot] - patches + torch.arange(patches, device=self.backend.device)
+    @torch.inference_mode()
+    def resume(self, slot: int, plan: Plan, steps: bytes, state: SlotState) -> None:
+        own: VoxCPMState = state.model
+        prompt: Prompt = plan.own
+        known, content = len(prompt.patches), torch.frombuffer(bytearray(steps), dtype=torch.uint8)
+        content = content.view(-1, self.step_bytes)[:, : self._patch.nbytes].contiguous().view(self._patch.dtype)
+        patches = upload(content.view(-1, *self._patch.shape), self.backend.device)
+        own.history[slot, known : known + len(patches)] = patches
+        own.codec[slot] = 0
+        self._prime(slot, min(prompt.primer + len(patches), self.prompt_layout.context), own, len(patches))
+
+    def _prime(self, slot: int, patches: int, own: VoxCPMState, made: int = 0) -> None:
+        """Prepare a slot that was just opened to continue the last `patches` patches of its prompt.
+
+        With `made`, they end with so many generated patches behind the prompt.
+        """
+        recent = own.patches[slot] + made - patches + torch.arange(patches, device=self.backend.device)
         primer = own.history[slot].index_select(0, recent)  # [patches, P, D]
         self._codec.decode_one(primer, own.codec[slot : slot + 1])
         own.condition[slot] = primer[-1]
@@ -232,7 +248,8 @@ class VoxCPM(SpeechModel):
     def decode(self, slot: Tensor, state: SlotState) -> Frame:
         own: VoxCPMState = state.model
         audio = self._codec.decoder.decode(own.condition[slot][:, None], own.codec, slot)  # [b, samples]
-        return Frame(self.backend.slots.pack_frame(audio, slot, own.stop, own.finite))
+        packed = self.backend.slots.pack_frame(audio, slot, own.stop, own.finite, own.condition)
+        return Frame(packed, audio.shape[1])
 
     @torch.inference_mode()
     def advance(

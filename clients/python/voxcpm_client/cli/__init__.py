@@ -16,6 +16,7 @@ import click
 from voxcpm_client.cli.clone import clone
 from voxcpm_client.cli.demo import demo
 from voxcpm_client.cli.download import download
+from voxcpm_client.cli.engines import engines
 from voxcpm_client.cli.gateway import gateway
 from voxcpm_client.cli.health import health
 from voxcpm_client.cli.info import info
@@ -75,6 +76,7 @@ def main() -> None:
     """Speak text with VoxCPM, store voices, and run a server."""
 
 
-COMMANDS = (serve, gateway, wyoming, keys, say, clone, voices, models, info, health, top, lora, download, memory, demo)
+OF_SERVERS = (models, info, health, top, engines, lora)
+COMMANDS = (serve, gateway, wyoming, keys, say, clone, voices, *OF_SERVERS, download, memory, demo)
 for command in COMMANDS:
     main.add_command(command)

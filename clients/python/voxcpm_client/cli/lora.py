@@ -18,7 +18,7 @@ HEADINGS = ("NAME", "MODEL", "STREAMS", "ENGINES", "SOURCE")
 with_admin_client = with_client_of(target_option)
 
 
-class LoraCommands(click.Group):
+class AdminCommands(click.Group):
     """Turns the error of a port without the admin service into a message."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -28,7 +28,7 @@ class LoraCommands(click.Group):
             raise click.ClickException(NO_ADMIN_SERVICE) from None
 
 
-@click.group(cls=LoraCommands)
+@click.group(cls=AdminCommands)
 def lora() -> None:
     """Register, list and unregister the LoRA adapters of a running server.
 

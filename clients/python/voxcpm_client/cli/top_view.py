@@ -24,6 +24,7 @@ STATES = {
     "ready": "green",
     "starting": "yellow",
     "draining": "yellow",
+    "drained": "yellow",
     "no engine": "red",
     "given up": "red",
 }

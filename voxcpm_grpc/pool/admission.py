@@ -1,0 +1,56 @@
+"""The room of replicas for calls, and the refusals of new streams that the front decides before an engine would."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from time import monotonic
+
+from voxcpm_grpc.errors import QueueFull, QueueTooLong
+from voxcpm_grpc.logs import LogLine
+from voxcpm_grpc.pool.balancer import READING_STEPS, Room
+from voxcpm_grpc.pool.engine_call import EngineCall
+from voxcpm_grpc.pool.replica import Replica
+
+logger = logging.getLogger(__name__)
+
+
+def queue_error(call: EngineCall, replicas: Sequence[Replica]) -> QueueFull | None:
+    """The error of a new stream if the queues of all engines are full: they would refuse it only after a step."""
+    if any(replica.load(is_batch=call.is_batch)[0] is not Room.NONE for replica in replicas):
+        return None
+    logger.debug(
+        LogLine(
+            "refused: the queues of all engines are full",
+            request_id=call.log_id,
+            call=call.name,
+            engines=len(replicas),
+        )
+    )
+    limit = next((replica.info.max_queue for replica in replicas if replica.info), None)
+    return QueueFull(min(replica.queued(is_batch=call.is_batch) for replica in replicas), limit or 0)
+
+
+def deadline_error(call: EngineCall, replica: Replica) -> QueueTooLong | None:
+    """The error of a new stream if its deadline ends before its engine has a slot for it."""
+    if call.deadline is None or not (wait := replica.queue_seconds(is_batch=call.is_batch)):
+        return None
+    remaining = call.deadline - monotonic()
+    if remaining >= wait:
+        return None
+    logger.debug(
+        LogLine(
+            "refused: the deadline ends before a slot is free",
+            request_id=call.log_id,
+            call=call.name,
+            wait=wait,
+            remaining=remaining,
+        )
+    )
+    return QueueTooLong(wait, remaining)
+
+
+def load_for(call: EngineCall, replica: Replica) -> tuple[Room, float]:
+    """The load of a replica as a new call meets it, which may have to wait until its adapter is read."""
+    room, work = replica.load(is_batch=call.is_batch)
+    return room, work + (READING_STEPS if call.adapter and call.adapter not in replica.adapters else 0.0)
