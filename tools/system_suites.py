@@ -153,7 +153,7 @@ SUITES = (
     Suite(
         "chaos",
         "engines of a model that are killed, stopped and out of memory, under load, and streams that go on on others",
-        10,
+        20,
         ("tests/system/chaos", "tests/pool/test_continuations.py", "-m=not gpu"),
         load=Load.WAITS,
         judges=(*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/"),
