@@ -43,6 +43,7 @@ def run_burst(engine: Engine, burst: list[Request], upload: np.ndarray) -> Row:
     upload: samples that the engine encodes again and again meanwhile; empty for none.
     """
     steps = burst[0].sampling.max_steps
+    burst = [engine.info.checked(request) for request in burst]  # as a front has done before
     began = perf_counter()
     for request in burst:
         engine.add(request)
