@@ -23,9 +23,9 @@ def publish(table: Mapping[str, Any], folder: Path, name: str) -> None:
 
 
 def _draw(table: Mapping[str, Any], path: Path) -> None:
-    from benchmarks.soak import deaths_figure
+    from benchmarks.soak import figure
 
-    deaths_figure.draw(table, path)
+    figure.draw_deaths(table, path)
 
 
 def render(table: Mapping[str, Any], name: str, picture: str) -> str:

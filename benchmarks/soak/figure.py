@@ -1,4 +1,4 @@
-"""The picture of a soak."""
+"""The pictures of a soak."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib import pyplot as plt
 
-from benchmarks.pages.figures import frame, save
+from benchmarks.pages.figures import INK, frame, save
 
 
 def draw(table: Mapping[str, Any], path: Path) -> None:
@@ -21,4 +21,17 @@ def draw(table: Mapping[str, Any], path: Path) -> None:
         )
     frame(axis, "calls", "resident memory, MiB")
     axis.legend(loc="center right")  # no process ends between the others
+    save(figure, path)
+
+
+def draw_deaths(table: Mapping[str, Any], path: Path) -> None:
+    """Plot the first audio of each stream over the time, with the deaths of engines."""
+    figure, axis = plt.subplots(figsize=(9, 4), layout="constrained")
+    for label, continued in (("undisturbed", False), ("another engine went on", True)):
+        points = [(began, first) for began, first, _, times in table["points"] if bool(times) is continued]
+        axis.plot([x for x, _ in points], [y for _, y in points], ".", ms=3, label=label)
+    for death in table["deaths"]:
+        axis.axvline(death["at"], color=INK["peer"], lw=0.8)
+        axis.text(death["at"], axis.get_ylim()[1], f" {death['way']}", va="top", fontsize=8, color=INK["peer"])
+    frame(axis, "seconds", "first audio, ms")
     save(figure, path)
