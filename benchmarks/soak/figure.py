@@ -1,4 +1,4 @@
-"""The pictures of a soak, and of a load on a server whose engines end."""
+"""The pictures of a soak."""
 
 from __future__ import annotations
 
