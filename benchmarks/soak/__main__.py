@@ -29,6 +29,7 @@ from itertools import repeat
 
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import add_output_flags, command_parser
+from benchmarks.serving.clients import default_processes
 from benchmarks.serving.servers import Server
 from benchmarks.soak import deaths, deaths_page, page
 from benchmarks.soak.actions import ACTIONS, Action, delete_abandoned, short_request
@@ -87,19 +88,17 @@ def soak_deaths(options: argparse.Namespace) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         admin = f"127.0.0.1:{free.getsockname()[1]}"
-    flags = ["--admin.listen", admin, "--fronts", str(options.fronts)]
+    parts = deaths.parts_of(
+        options.clients,
+        rate=options.rate,
+        seconds=60 * options.minutes,
+        steps=(options.min_steps, options.steps) if options.steps else None,
+        seed=options.seed,
+    )
+    flags = ["--admin.listen", admin, "--fronts", options.fronts]
     flags += ["--devices", options.devices] if options.devices else []
     with Server(options.model, options.timesteps, flags) as server:
-        run = asyncio.run(
-            deaths.measure(
-                server.targets(),
-                admin,
-                rate=options.rate,
-                seconds=60 * options.minutes,
-                every=options.deaths,
-                seed=options.seed,
-            )
-        )
+        run = asyncio.run(deaths.measure(server.targets(), admin, parts, every=options.deaths))
     found = {"command": command(), "versions": versions("torch", "grpcio"), **deaths.table_of(run)}
     deaths_page.publish(found, options.out, f"soak-deaths-{options.name}")
 
@@ -115,8 +114,11 @@ def main() -> None:
     parser.add_argument("--deaths", type=float, default=0.0, help="seconds between two ends of engines; 0: none end")
     parser.add_argument("--rate", type=float, default=1.0, help="with --deaths: requests a second")
     parser.add_argument("--devices", default="", help="with --deaths: devices of the server; default: its own choice")
-    parser.add_argument("--fronts", type=int, default=1, help="with --deaths: fronts of the server")
+    parser.add_argument("--fronts", default="1", help="with --deaths: fronts of the server, or auto")
     parser.add_argument("--timesteps", type=int, default=10, help="with --deaths: steps of the diffusion")
+    parser.add_argument("--clients", type=int, default=default_processes(), help="with --deaths: client processes")
+    parser.add_argument("--min-steps", type=int, default=1, help="with --deaths and --steps: least steps of a stream")
+    parser.add_argument("--steps", type=int, default=0, help="with --deaths: most steps; 0: the text decides")
     add_output_flags(parser)
     options = parser.parse_args()
 

@@ -6,21 +6,26 @@ import asyncio
 import os
 import random
 import signal
-import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 from benchmarks.measuring.statistics import quantile
 from benchmarks.measuring.texts import text
+from benchmarks.serving.clients import ClientProcesses
 from benchmarks.soak.actions import ACTIONS
 from voxcpm_client import AsyncClient, SpeechError
+from voxcpm_client.options import SpeechOptions
 
 WAYS = ("kill", "stop", "drain")  # how an engine ends, in this order
 SHORTEST, LONGEST = 40, 400  # characters of a text
 OTHERS = 0.1  # the share of requests that upload, break off or interrupt
 AROUND_SECONDS = 10.0  # from a death on, in which the first audio of new streams is told apart
 READY_SECONDS = 180.0  # for an engine to come back
+LONGEST_SECONDS = 7200.0  # of a load and its last streams
+MOST_PARTS = 64  # of a load; the texts of its parts differ
 
 
 @dataclass
@@ -54,33 +59,48 @@ class Death:
     ready: float | None = None
 
 
-@dataclass
-class Run:
-    """A load that goes on, and what came of it."""
+@dataclass(frozen=True)
+class Part:
+    """The part of a load that one client process sends.
 
-    client: AsyncClient
-    admin: AsyncClient
-    chance: random.Random
-    began: float = field(default_factory=time.monotonic)
-    streams: list[Listened] = field(default_factory=list)
-    deaths: list[Death] = field(default_factory=list)
-    done: Counter[str] = field(default_factory=Counter)
+    rate: requests a second. seconds: length of the load. steps: the least and the most of a stream; None: its text
+    decides. seed: of the requests.
+    """
+
+    rate: float
+    seconds: float
+    steps: tuple[int, int] | None
+    seed: int
+
+
+class Listener:
+    """A client that sends requests, and what came of them. began: the clock at which the load starts."""
+
+    def __init__(self, client: AsyncClient, part: Part, began: float) -> None:
+        self.client, self.part, self.began = client, part, began
+        self.chance = random.Random(part.seed)
+        self.streams: list[Listened] = []
+        self.done: Counter[str] = Counter()
 
     @property
     def now(self) -> float:
-        return time.monotonic() - self.began
+        return perf_counter() - self.began
 
     async def listen(self, number: int) -> None:
         """Speak a text of a random length, and note when its audio arrives."""
         one = Listened(self.now)
         self.streams.append(one)
-        asked, played, arrived = time.monotonic(), 0.0, 0.0
+        options: SpeechOptions = {"seed": number}
+        if self.part.steps:
+            options["min_steps"] = options["max_steps"] = self.chance.randint(*self.part.steps)
+        asked, played, arrived = perf_counter(), 0.0, 0.0
         try:
-            async with self.client.speak(text(number, self.chance.randint(SHORTEST, LONGEST))) as stream:
+            words = text(number, self.chance.randint(SHORTEST, LONGEST))
+            async with self.client.speak(words, **options) as stream:
                 async for chunk in stream:
                     if not chunk.sample_count:
                         continue
-                    now = time.monotonic()
+                    now = perf_counter()
                     if one.first_audio is None:
                         one.first_audio, played = now - asked, now
                     else:
@@ -103,21 +123,43 @@ class Run:
         except SpeechError as error:
             self.done[f"{action.__name__}: {type(error).__name__}: {error}"] += 1
 
-    async def load(self, rate: float, seconds: float) -> None:
-        """Send so many requests a second, whatever becomes of them, and wait for all."""
+    async def load(self) -> None:
+        """Send the requests at their times, whatever becomes of them, and wait for all."""
+        await asyncio.sleep(max(0.0, -self.now))
         async with asyncio.TaskGroup() as group:
             number = 0
-            while self.now < seconds:
+            while self.now < self.part.seconds:
                 number += 1
-                work = self.act() if self.chance.random() < OTHERS else self.listen(number)
-                group.create_task(work)
-                await asyncio.sleep(max(0.0, number / rate - self.now))
+                serial = number * MOST_PARTS + self.part.seed % MOST_PARTS
+                group.create_task(self.act() if self.chance.random() < OTHERS else self.listen(serial))
+                await asyncio.sleep(max(0.0, number / self.part.rate - self.now))
 
-    async def end_engines(self, every: float, seconds: float) -> None:
+
+async def send(client: AsyncClient, parts: Sequence[Part], _: Any, start: float) -> list[Any]:
+    """The streams of a part of a load, and its other calls. For `ClientProcesses`."""
+    listener = Listener(client, parts[0], start)
+    await listener.load()
+    return [listener.streams, listener.done]
+
+
+@dataclass
+class Run:
+    """A load, and what came of it."""
+
+    began: float = field(default_factory=perf_counter)
+    streams: list[Listened] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
+    done: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def now(self) -> float:
+        return perf_counter() - self.began
+
+    async def end_engines(self, admin: AsyncClient, every: float, seconds: float) -> None:
         """End an engine after each so many seconds, as long as another one serves and there is time to come back."""
         for number in range(int(seconds / every)):
             await asyncio.sleep(max(0.0, (number + 0.5) * every - self.now))
-            engines = (await self.admin.server_stats()).engines
+            engines = (await admin.server_stats()).engines
             ready = [engine for engine in engines if engine.state == "ready"]
             way = WAYS[number % len(WAYS)]
             if way == "drain" and len(ready) < 2:
@@ -131,13 +173,13 @@ class Run:
                 case "stop":
                     os.kill(engine.process_id, signal.SIGSTOP)
                 case "drain":
-                    await self.admin.drain_engine(engine.name, restart=True)
-            await self._all_ready(death, engine.process_id)
+                    await admin.drain_engine(engine.name, restart=True)
+            await self._all_ready(admin, death, engine.process_id)
 
-    async def _all_ready(self, death: Death, pid: int) -> None:
-        ends = time.monotonic() + READY_SECONDS
-        while time.monotonic() < ends:
-            engines = (await self.admin.server_stats()).engines
+    async def _all_ready(self, admin: AsyncClient, death: Death, pid: int) -> None:
+        ends = perf_counter() + READY_SECONDS
+        while perf_counter() < ends:
+            engines = (await admin.server_stats()).engines
             if all(one.state == "ready" and one.process_id not in (0, pid) for one in engines):
                 death.ready = self.now
                 return
@@ -175,11 +217,22 @@ def _death_before(run: Run, one: Listened) -> Death | None:
     return next((death for death in run.deaths if 0 <= one.began - death.at < AROUND_SECONDS), None)
 
 
-async def measure(targets: list[str], admin: str, *, rate: float, seconds: float, every: float, seed: int) -> Run:
-    async with AsyncClient(targets[0], retries=0) as client, AsyncClient(admin, retries=0) as operator:
-        run = Run(client, operator, random.Random(seed))
-        ending = asyncio.create_task(run.end_engines(every, seconds))
-        await run.load(rate, seconds)
-        ending.cancel()
-        await asyncio.gather(ending, return_exceptions=True)
-        return run
+async def measure(targets: Sequence[str], admin: str, parts: Sequence[Part], *, every: float) -> Run:
+    """Send the parts of a load, each from a process of its own, while engines end."""
+    with ClientProcesses(targets, len(parts), send) as clients:
+        async with AsyncClient(admin, retries=0) as operator:
+            run = Run()
+            ending = asyncio.create_task(run.end_engines(operator, every, parts[0].seconds))
+            found = await asyncio.to_thread(clients.run, [[part] for part in parts], None, timeout=LONGEST_SECONDS)
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
+    for streams, done in zip(found[::2], found[1::2], strict=True):
+        run.streams += streams
+        run.done += done
+    run.streams.sort(key=lambda one: one.began)
+    return run
+
+
+def parts_of(processes: int, *, rate: float, seconds: float, steps: tuple[int, int] | None, seed: int) -> list[Part]:
+    """A load in so many parts."""
+    return [Part(rate / processes, seconds, steps, seed * MOST_PARTS + index) for index in range(processes)]

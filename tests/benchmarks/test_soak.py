@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import random
-from typing import cast
 
 import pytest
 
 from benchmarks.soak.deaths import Death, Listened, Run, table_of
 from benchmarks.soak.page import growth
-from voxcpm_client import AsyncClient
 
 
 def samples(*points: tuple[int, float]) -> list:
@@ -31,10 +28,7 @@ def test_a_second_half_without_a_call_has_no_growth():
 
 
 def run_of(*streams: Listened, deaths: tuple[Death, ...] = ()) -> Run:
-    run = Run(cast(AsyncClient, None), cast(AsyncClient, None), random.Random(0))
-    run.streams.extend(streams)
-    run.deaths.extend(deaths)
-    return run
+    return Run(streams=[*streams], deaths=[*deaths])
 
 
 def test_a_late_stream_counts_as_one_that_held_enough_only_if_it_held_more_than_the_longest_outage():
