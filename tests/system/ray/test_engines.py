@@ -19,7 +19,7 @@ from support.recorded_stats import RecordStats, recorded_stats
 from support.voice_parts import latents_of
 from support.waiting import HANG_SECONDS, until
 
-from voxcpm_grpc.errors import Aborted, StartupError, VoxCPMError
+from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.ray.engine import RayEngine
 from voxcpm_grpc.pool.ray.engines import RayEngines
@@ -104,7 +104,7 @@ def steps_by_engine(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize(("lost", "steps"), [("process", 150), ("node", 600)])
 async def test_a_loss_under_load(nodes, tmp_path, lost, steps):
-    """Calls with audio end with Aborted, others move to another engine or continue, and the engine is replaced."""
+    """All calls move to another engine or continue, and the engine is replaced."""
     make = MakeFake(step_seconds=0.005, slots=SLOTS, before=NotePid(tmp_path))
     async with pool_on(nodes, make, min_engines=2) as pool:
         heard = [pool.generate(request(f"heard-{n}", steps)) for n in range(2 * SLOTS)]
@@ -119,8 +119,8 @@ async def test_a_loss_under_load(nodes, tmp_path, lost, steps):
             await engines_are(pool, 1)
             await killing
         ends = await asyncio.gather(*map(outcome, heard), *map(outcome, waiting))
-        assert [type(end) for end in ends].count(Aborted) == SLOTS
-        assert sum(is_whole(end, steps, first=1) for end in ends) == SLOTS
+        assert sum(is_whole(end, steps, first=1) for end in ends) == 2 * SLOTS
+        assert pool.continuations >= SLOTS
         assert sum(is_whole(end, 50) for end in ends) == 2 * SLOTS
         if lost == "node":
             assert sum(replica.ready for replica in pool.replicas) == 1, "there is no room for another one"
