@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import re
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -99,7 +100,7 @@ async def test_a_call_that_cannot_wait_is_told_when_an_engine_is_expected(tmp_pa
         error = await failure(pool.generate(request("a", 3), max_wait=30.0))
         assert isinstance(error, Unavailable) and error.reason is Reason.NO_ENGINE
         assert error.retry_after == pytest.approx(40.0, abs=5.0)
-        assert "expected in 40 s" in error.message or "expected in 39 s" in error.message
+        assert re.search(r"expected in (40|3[5-9]) s", error.message)
 
 
 async def test_a_wait_ends_in_time_with_the_time_that_the_restart_still_takes(tmp_path):
