@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.fake_engine import request
+from support.fake_engine import FakeEngine, request
 
-from voxcpm_grpc.ipc.messages import Allow, Submit
-from voxcpm_grpc.request import History, Priority
+from voxcpm_grpc.ipc import encoding
+from voxcpm_grpc.ipc.messages import Allow, Begin, CallEvent, Submit, Try, Trying
+from voxcpm_grpc.request import AudioChunk, History, Priority
+from voxcpm_grpc.worker.dispatcher import Dispatcher
+from voxcpm_grpc.worker.heartbeat import StepTimer
 from voxcpm_grpc.worker.trials import SLOT_SECONDS, STEP_SECONDS, Trials
 
 
@@ -80,3 +83,25 @@ def test_a_trial_that_takes_too_long_lets_the_next_one_begin():
     assert announced(trials) is None
     trials.check(201.0, busy=False)
     assert announced(trials) == "c", "the engine waits for something else, such as text"
+
+
+def test_an_engine_tries_the_suspects_of_all_fronts_in_turns():
+    """A front knows of a trial before it begins, and none begins before the last one has a result."""
+    dispatcher, order = Dispatcher(FakeEngine(step_seconds=0.0), StepTimer()), list[str]()
+    inbox = [(front, Try(submit(f"{front}{number}"))) for number in range(3) for front in ("first", "second")]
+    ended = set[str]()
+    while len(ended) < 6:
+        reports = dispatcher.run_once((front, encoding.encode_command(command)) for front, command in inbox)
+        inbox = []
+        sent = [(front, report) for front, each in reports.items() for report in each]
+        ended |= {
+            report.id for _, report in sent if isinstance(report, CallEvent) and isinstance(report.body, AudioChunk)
+        }
+        assert ended <= {*order}, "nothing is done without a trial"
+        for front, report in sent:
+            if isinstance(report, Trying):
+                assert report.id.startswith(front)
+                assert ended >= {*order}, "the one before has made a chunk"
+                order.append(report.id)
+                inbox.append((front, Begin(report.id)))
+    assert len({*order}) == 6

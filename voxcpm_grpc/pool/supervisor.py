@@ -114,7 +114,8 @@ class Supervisor(Generic[S]):
 
     def resume(self) -> None:
         """Start the next engine after a `drain`, when that has ended. Does nothing for one that is in service."""
-        self._starts_again.set()
+        if self.leaves:
+            self._starts_again.set()
 
     async def close(self, *, force: bool = False) -> None:
         """Stop the engine and its supervision; see `Supervised.close`. No callback is called."""
