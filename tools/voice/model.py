@@ -163,6 +163,7 @@ class Forward:
         self.net, self.reader, self.dtype, self.functions = net, reader, dtype, functions
         rope = net.base_lm.rope_emb
         self.cos, self.sin = (table.float().to(device) for table in (rope.cos_cached, rope.sin_cached))
+        self.near = torch.tensor(NEAR, device=device)  # here, because a captured step cannot copy from the host
 
     def tables(self, rows: int, repeat: int = 1, rotate: bool = True) -> tuple[Tensor, Tensor]:
         if not rotate:
@@ -242,7 +243,7 @@ class Forward:
         """The loss of the letters near the one that sounds in the patch after each position. letter: see `Layout`."""
         vocabulary = len(self.net.base_lm.embed_tokens.weight)
         logits = linear(self.reader, y[:-1]).float().unflatten(1, (len(NEAR), vocabulary))
-        near = letter[1:, None] + torch.tensor(NEAR, device=ids.device)
+        near = letter[1:, None] + self.near
         each = F.cross_entropy(logits.transpose(1, 2), ids[near.clamp(0, len(ids) - 1)], reduction="none").mean(1)
         weight = (letter[1:] > 0).float()
         return (each * weight).sum() / weight.sum().clamp(min=1)
