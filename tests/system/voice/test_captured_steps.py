@@ -100,10 +100,19 @@ def crops(tmp_path_factory: pytest.TempPathFactory) -> Crops:
     return Crops(Speech(folder), 2, 9600, torch.device("cpu"), 1)
 
 
-def test_the_steps_of_the_codec_can_be_captured(crops: Crops) -> None:
+@pytest.mark.parametrize("later", [False, True], ids=["whole", "decoder of predicted latents"])
+def test_the_steps_of_the_codec_can_be_captured(crops: Crops, later: bool) -> None:
+    from tools.voice import encode, quick_codec
+    from tools.voice.predicted import PredictedCrops
     from tools.voice.train_vae import Trainer
 
-    trainer = Trainer(codec_config(toy=True), crops, torch.device("cpu"), peak=1e-3, alone=0.5)
+    config, start, pairs = codec_config(toy=True), None, None
+    if later:
+        codec = quick_codec.build(config)
+        start = quick_codec.file_tensors(dict(codec.named_parameters()))
+        corpus = encode.encode_all(crops.speech, *encode.upload(crops.speech, crops.device), codec, 3840)
+        pairs = PredictedCrops(crops, corpus, corpus.patches, 1, 960)
+    trainer = Trainer(config, crops, crops.device, start=start, predicted=pairs, peak=1e-3, alone=0.5)
     for progress in (0.0, 1.0):  # without discriminators, and with them
         trainer.train(progress)
         with captures():
