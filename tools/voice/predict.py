@@ -10,6 +10,7 @@ CUDA_VISIBLE_DEVICES.
 
 import argparse
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -144,10 +145,12 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--guidance", type=float, default=2.0, help="strength of the guidance, as in a request")
     parser.add_argument("--timesteps", type=int, default=10, help="diffusion steps, as in a request")
-    parser.add_argument("--positions", type=int, default=30720, help="positions of a batch, a multiple of every width")
+    parser.add_argument("--positions", type=int, default=30720, help="positions of a batch, a multiple of 3840")
     parser.add_argument("--share", type=share, default=(1, 1), help="part of the utterances, as 1/2")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    if args.positions % (multiple := math.lcm(*WIDTHS)):
+        parser.error(f"--positions {args.positions} is no multiple of {multiple}, which every width divides")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan for every shape

@@ -87,7 +87,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def predict(latents: Path, model: Path, out: Path, *flags: object) -> np.ndarray:
-    run_command("predict", latents, model, out, "--positions", 1920, "--timesteps", 2, *flags)
+    run_command("predict", latents, model, out, "--positions", 3840, "--timesteps", 2, *flags)
     return load_predicted(out)
 
 
@@ -101,7 +101,7 @@ def test_every_patch_of_every_utterance_is_predicted(
     assert whole.dtype == np.float16 and whole.shape == corpus.patches.shape
     assert np.array_equal(whole.any((1, 2)), wanted)
 
-    run_command("predict", latents, model, tmp_path, "--positions", 1920, "--timesteps", 2, "--share", "2/2")
+    run_command("predict", latents, model, tmp_path, "--positions", 3840, "--timesteps", 2, "--share", "2/2")
     with pytest.raises(ValueError, match=r"lacks predicted-1-of-2\.npy"):
         load_predicted(tmp_path)
     shared = predict(latents, model, tmp_path, "--share", "1/2")
