@@ -7,10 +7,12 @@ two parts of a transformer layer before and after its attention are functions th
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tools.voice import official
@@ -21,6 +23,20 @@ STOP_WEIGHT = 0.5  # of the stop loss against the flow-matching loss
 STOP_BALANCE = 2.0  # weight of a position that must stop
 LETTER_WEIGHT = 0.1  # of the loss of letters against the flow-matching loss
 NEAR = (-2, -1, 0, 1, 2)  # letters to tell, from the one that sounds in the middle of a patch
+
+
+def trained_weights(folder: Path) -> dict[str, Tensor]:
+    """The averaged weights in a folder of tools.voice.train_model, or the weights of a checkpoint.
+
+    Raises ValueError if there are none.
+    """
+    if (path := folder / "averaged.safetensors").exists():
+        return load_file(path)
+    if (path := folder / "brief.pt").exists():
+        return torch.load(path, map_location="cpu", weights_only=True)["net"]
+    if (path := folder / "model.safetensors").exists():
+        return load_file(path)
+    raise ValueError(f"{folder} has no weights: no averaged.safetensors, brief.pt or model.safetensors")
 
 
 class VoiceModel(nn.Module):

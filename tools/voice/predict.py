@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from tools.voice import tokens
 from tools.voice.batches import AUDIO, WIDTHS, Batch, Composer, Layout, Sequence, batched, lay_out, run
 from tools.voice.encode import Corpus, load
-from tools.voice.model import Forward, LayerFunctions, VoiceModel, new_reader
+from tools.voice.model import Forward, LayerFunctions, VoiceModel, new_reader, trained_weights
 from tools.voice.predicted import save_predicted
 from tools.voice.shapes import LATENT, PATCH, model_config
 from tools.voice.shares import share
@@ -33,19 +32,13 @@ SHOW_EVERY = 10.0  # seconds
 
 
 def load_model(folder: Path) -> VoiceModel:
-    """The averaged weights in a folder of tools.voice.train_model, or the weights of a checkpoint."""
+    """The model in a folder of tools.voice.train_model or a checkpoint; of full size if there is no config.json."""
     path = folder / "config.json"
     config: dict[str, Any] = json.loads(path.read_text()) if path.exists() else model_config(tokens.VOCABULARY)
-    net = VoiceModel(config)
-    files = [folder / name for name in ("averaged.safetensors", "brief.pt", "model.safetensors")]
-    there = [path for path in files if path.exists()]
-    if not there:
-        raise ValueError(f"{folder} has no weights: none of {', '.join(path.name for path in files)}")
-    if there[0].suffix == ".pt":
-        weights = torch.load(there[0], map_location="cpu", weights_only=True)["net"]
-    else:
-        weights = load_file(there[0])
-    net.load_state_dict({name: weights[name] for name, _ in net.named_parameters()}, strict=False)
+    net, weights = VoiceModel(config), trained_weights(folder)
+    with torch.no_grad():
+        for name, mine in net.named_parameters():
+            mine.copy_(weights[name])
     return net
 
 

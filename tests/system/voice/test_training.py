@@ -323,6 +323,17 @@ def test_a_checkpoint_gets_another_codec(speech: Path, tmp_path: Path) -> None:
     assert torch.equal(load_file(tmp_path / "again" / "model.safetensors")["w"], torch.ones(2).half())
 
 
+def test_a_checkpoint_is_written_from_a_brief_state_alone(alone: Path, tmp_path: Path) -> None:
+    from tools.voice.export import export
+
+    (tmp_path / "config.json").write_text(json.dumps(model_config(tokens.VOCABULARY, toy=True)))
+    with pytest.raises(ValueError, match="has no weights"):
+        export(alone, tmp_path, tmp_path / "checkpoint")
+    torch.save({"net": {"w": torch.ones(2).half()}}, tmp_path / "brief.pt")
+    export(alone, tmp_path, tmp_path / "checkpoint")
+    assert torch.equal(load_file(tmp_path / "checkpoint" / "model.safetensors")["w"], torch.ones(2).half())
+
+
 def test_the_matrices_of_a_convolution_are_updated_as_matrices() -> None:
     from tools.voice.muon import Muon
 
