@@ -17,8 +17,9 @@ from safetensors.torch import load_file
 
 from tools.voice import quick_codec
 from tools.voice.dataset import RATE, Speech
+from tools.voice.quick_codec import WEIGHTS
 from tools.voice.recordings import CODEC, Case, recordings, store
-from tools.voice.train_vae import WEIGHTS, start_of
+from tools.voice.train_vae import start_of
 
 
 def passed(codec: Any, samples: np.ndarray) -> np.ndarray:

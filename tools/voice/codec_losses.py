@@ -26,7 +26,7 @@ def mel_filters(bands: int, window: int) -> Tensor:
 
 
 class MelLoss(nn.Module):
-    """Mean absolute difference of log mel spectra, over several window lengths."""
+    """Mean absolute difference of log mel spectra, over several window lengths, for each row of a batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,16 +35,16 @@ class MelLoss(nn.Module):
             self.register_buffer(f"filters{window}", mel_filters(min(5 * window // 32, 160), window))
 
     def forward(self, made: Tensor, real: Tensor) -> Tensor:
-        """made, real: [batch, samples]."""
+        """The loss [batch] of made and real, [batch, samples]."""
         both = torch.cat((made, real))
-        loss = both.new_zeros(())
+        loss = both.new_zeros(len(made))
         for window in MEL_WINDOWS:
             shape = self.get_buffer(f"window{window}")
             spectrum = torch.stft(both, window, window // 4, window=shape, return_complex=True, pad_mode="constant")
             power = spectrum.real**2 + spectrum.imag**2
             size = (power + 1e-9).sqrt().transpose(1, 2) @ self.get_buffer(f"filters{window}")
             a, b = size.clamp(min=1e-4).log10().chunk(2)
-            loss = loss + (a - b).abs().mean()
+            loss = loss + (a - b).abs().mean((1, 2))
         return loss / len(MEL_WINDOWS)
 
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from tools.voice import quick_codec, tokens
 from tools.voice.dataset import Speech
+from tools.voice.quick_codec import CONFIG, WEIGHTS
 from tools.voice.shapes import LATENT, PATCH, patch_samples
-from tools.voice.train_vae import CONFIG
 from tools.voice.voices import VOICES
 
 BATCH = 64
@@ -59,7 +59,7 @@ def load(folder: Path) -> Corpus:
 def load_codec(folder: Path, device: torch.device) -> tuple[Any, dict[str, Any]]:
     """The codec in a folder of tools.voice.train_vae, and its configuration."""
     config = json.loads((folder / CONFIG).read_text())
-    codec = quick_codec.build(config, load_file(folder / "audiovae.safetensors"))
+    codec = quick_codec.build(config, load_file(folder / WEIGHTS))
     return codec.to(device).eval(), config
 
 

@@ -12,9 +12,10 @@ import shutil
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from tools.voice import tokens
+from tools.voice.model import trained_weights
 
 LIMIT = 60_000_000  # bytes of all files
 TEXTS = {"card.md": "README.md", "NOTICE": "NOTICE"}  # files of this folder that go with a checkpoint
@@ -25,9 +26,7 @@ def export(codec: Path, model: Path, out: Path) -> int:
     out.mkdir(parents=True, exist_ok=True)
     config = json.loads((model / "config.json").read_text())
     config["audio_vae_config"] = json.loads((codec / "codec.json").read_text())
-    trained = model / "averaged.safetensors"
-    weights = load_file(trained if trained.exists() else model / "model.safetensors")
-    tensors = {name: tensor.to(torch.float16) for name, tensor in weights.items()}
+    tensors = {name: tensor.to(torch.float16) for name, tensor in trained_weights(model).items()}
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             raise ValueError(f"{name} is not finite in half precision; train again at a lower --rate")

@@ -8,12 +8,14 @@
 #   codec    train the codec as a whole for SECONDS
 #   encode   encode the speech with it; afterwards its encoder must not change
 #   model    train the model for SECONDS, and at the same time the decoder of the codec, or after it with one GPU
+#   predict  predict the latents of the speech with the model as it is now
+#   decoder  train the decoder also on these for the rest of SECONDS, which count from its beginning in `model`
 #   export   write the checkpoint, and the teacher's held-out speech after the codec
 #
 # BUILD names the folder (build/voice), STYLES the teacher's voices (kokoro-js/voices), and PART the seconds after which a
 # training ends, to go on in a later call.
 set -euo pipefail
-step=${1:?a step: teach, codec, encode, model or export} seconds=${2:-0}
+step=${1:?a step: teach, codec, encode, model, predict, decoder or export} seconds=${2:-0}
 build=${BUILD:-build/voice} styles=${STYLES:-kokoro-js/voices}
 gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
 export PYTHONUNBUFFERED=1
@@ -21,14 +23,22 @@ recipe() { python3 -m "tools.voice.$1" "${@:2}"; }
 on() { CUDA_VISIBLE_DEVICES=$1 recipe "${@:2}"; } # on one GPU, by its number
 part=(${PART:+--part "$PART"})
 last=$((gpus > 0 ? gpus - 1 : 0))
+shared() { # on every GPU, each with a share
+  local share job jobs=()
+  for share in $(seq 1 "$((last + 1))"); do
+    on "$((share - 1))" "$@" --share "$share/$((last + 1))" &
+    jobs+=($!)
+  done
+  for job in "${jobs[@]}"; do wait "$job"; done
+}
+decode() { # train the decoder: on which GPU, and more flags
+  on "$1" train_vae "$build/speech" "$build/codec" --seconds "$seconds" "${part[@]}" \
+    --start "$build/encoder" --alone 0.15 "${@:2}"
+}
 
 case $step in
   teach)
-    for share in $(seq 1 "$((last + 1))"); do
-      on "$((share - 1))" speak "$build/lines.jsonl" "$build/speech" --styles "$styles" --share "$share/$((last + 1))" &
-      jobs[share]=$!
-    done
-    for job in "${jobs[@]}"; do wait "$job"; done
+    shared speak "$build/lines.jsonl" "$build/speech" --styles "$styles"
     for name in held_out presets; do recipe speak "$build/$name.jsonl" "$build/$name" --styles "$styles"; done
     ;;
   codec)
@@ -42,21 +52,23 @@ case $step in
     test -e "$build/latents/index.npz" || on 0 encode "$build/speech" "$build/encoder" "$build/latents"
     ;;
   model)
-    decode() {
-      on "$last" train_vae "$build/speech" "$build/codec" --seconds "$seconds" "${part[@]}" \
-        --start "$build/encoder" --alone 0.15
-    }
     on 0 train_model "$build/latents" "$build/model" --seconds "$seconds" "${part[@]}" & model=$!
-    ((gpus < 2)) || decode
+    ((gpus < 2)) || decode "$last"
     wait "$model"
-    ((gpus > 1)) || decode
+    ((gpus > 1)) || decode "$last"
+    ;;
+  predict)
+    shared predict "$build/latents" "$build/model" "$build/predicted"
+    ;;
+  decoder)
+    decode 0 --predicted "$build/predicted" --latents "$build/latents"
     ;;
   export)
     recipe export "$build/codec" "$build/model" "$build/checkpoint"
     recipe ceiling "$build/held_out" "$build/checkpoint" "$build/said"
     ;;
   *)
-    echo "unknown step $step; the steps are teach, codec, encode, model and export" >&2
+    echo "unknown step $step; the steps are teach, codec, encode, model, predict, decoder and export" >&2
     exit 2
     ;;
 esac

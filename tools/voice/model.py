@@ -7,10 +7,12 @@ two parts of a transformer layer before and after its attention are functions th
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tools.voice import official
@@ -21,6 +23,20 @@ STOP_WEIGHT = 0.5  # of the stop loss against the flow-matching loss
 STOP_BALANCE = 2.0  # weight of a position that must stop
 LETTER_WEIGHT = 0.1  # of the loss of letters against the flow-matching loss
 NEAR = (-2, -1, 0, 1, 2)  # letters to tell, from the one that sounds in the middle of a patch
+
+
+def trained_weights(folder: Path) -> dict[str, Tensor]:
+    """The averaged weights in a folder of tools.voice.train_model, or the weights of a checkpoint.
+
+    Raises ValueError if there are none.
+    """
+    if (path := folder / "averaged.safetensors").exists():
+        return load_file(path)
+    if (path := folder / "brief.pt").exists():
+        return torch.load(path, map_location="cpu", weights_only=True)["net"]
+    if (path := folder / "model.safetensors").exists():
+        return load_file(path)
+    raise ValueError(f"{folder} has no weights: no averaged.safetensors, brief.pt or model.safetensors")
 
 
 class VoiceModel(nn.Module):
@@ -163,6 +179,7 @@ class Forward:
         self.net, self.reader, self.dtype, self.functions = net, reader, dtype, functions
         rope = net.base_lm.rope_emb
         self.cos, self.sin = (table.float().to(device) for table in (rope.cos_cached, rope.sin_cached))
+        self.near = torch.tensor(NEAR, device=device)  # here, because a captured step cannot copy from the host
 
     def tables(self, rows: int, repeat: int = 1, rotate: bool = True) -> tuple[Tensor, Tensor]:
         if not rotate:
@@ -242,7 +259,7 @@ class Forward:
         """The loss of the letters near the one that sounds in the patch after each position. letter: see `Layout`."""
         vocabulary = len(self.net.base_lm.embed_tokens.weight)
         logits = linear(self.reader, y[:-1]).float().unflatten(1, (len(NEAR), vocabulary))
-        near = letter[1:, None] + torch.tensor(NEAR, device=ids.device)
+        near = letter[1:, None] + self.near
         each = F.cross_entropy(logits.transpose(1, 2), ids[near.clamp(0, len(ids) - 1)], reduction="none").mean(1)
         weight = (letter[1:] > 0).float()
         return (each * weight).sum() / weight.sum().clamp(min=1)

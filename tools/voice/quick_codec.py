@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tools.voice import official
 
 TAPS = 7  # of a depthwise convolution
+CONFIG, WEIGHTS = "codec.json", "audiovae.safetensors"  # the files of a codec; the first one is written last
 UNUSED = "fc_logvar"  # the deviation of latents, which the files do not hold
 
 kernels_allowed = True  # False: plain functions on a GPU too

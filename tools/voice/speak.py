@@ -21,6 +21,7 @@ from tools.voice.alignment import letters
 from tools.voice.dataset import RATE, Plan, Utterance, is_complete, write_plan, write_shard
 from tools.voice.kokoro import Sentence, Spoken, Teacher
 from tools.voice.phonemes import Line, read
+from tools.voice.shares import share
 from tools.voice.trimming import PEAK, level, sounding
 from tools.voice.voices import VOICES, find
 
@@ -76,14 +77,6 @@ def speak_all(
                 print(f"{done}/{len(missing)} shards, {seconds / 3600:.2f} h written in {spent:.0f} s", flush=True)
         seconds += sum(one.result() for one in written)
     print(f"{seconds / 3600:.2f} h of speech in {time.monotonic() - begun:.0f} s", flush=True)
-
-
-def share(text: str) -> tuple[int, int]:
-    """A part of the shards, such as 1/2."""
-    part, _, parts = text.partition("/")
-    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no share; the first of two is 1/2")
-    return int(part), int(parts)
 
 
 def main() -> None:

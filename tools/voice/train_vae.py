@@ -2,13 +2,16 @@
 
     python -m tools.voice.train_vae SPEECH OUT --seconds 300
     python -m tools.voice.train_vae SPEECH OUT --seconds 300 --start CODEC
+    python -m tools.voice.train_vae SPEECH OUT --seconds 600 --start CODEC --predicted PREDICTED --latents LATENTS
 
 The second command trains the decoder of a finished codec, or of a checkpoint's, further. The encoder, and so the
 latents that a model has learned, do not change. With --whole it trains the encoder too, for a model that is trained
-further as well. The command writes OUT/audiovae.safetensors, whose latents have unit deviation in every channel, and
-OUT/codec.json, its configuration. A later call continues from OUT/state.pt, or from OUT/brief.pt, which is smaller: it
-holds half precision and no state of the optimizers. Training adds noise to the latents, so that the decoder tolerates
-the errors of the model that predicts them.
+further as well. The third command trains the decoder also on latents that the model predicted for known speech.
+
+A command writes OUT/audiovae.safetensors, whose latents have unit deviation in every channel, and OUT/codec.json, its
+configuration. A later call continues from OUT/state.pt, or from OUT/brief.pt, which is smaller: it holds half precision
+and no state of the optimizers. Training adds noise to the latents, so that the decoder tolerates the errors of the
+model that predicts them.
 """
 
 import argparse
@@ -28,42 +31,48 @@ from tools.voice import pace, quick_codec
 from tools.voice.codec_losses import ComponentLoss, Discriminators, MelLoss
 from tools.voice.crops import Crops
 from tools.voice.dataset import RATE, Speech
+from tools.voice.encode import load
 from tools.voice.muon import Muon
 from tools.voice.pace import Budget, Graphed, rate
+from tools.voice.predicted import PredictedCrops, load_predicted
+from tools.voice.quick_codec import CONFIG, WEIGHTS
 from tools.voice.shapes import codec_config
 
 NOISE = 0.25  # highest noise of latents, over the deviation of a channel
 MEL, COMPONENTS, ADVERSARIAL, FEATURES, SPREAD = 15.0, 15.0, 1.0, 2.0, 0.05  # weights of the losses
+PREDICTED_MEL = 0.3  # weight of the mel loss of audio from predicted latents, over MEL: its details differ
 FIT_BATCHES = 64  # batches of speech from which the principal components are computed
 EMA = 0.999
 WARMUP, DECAY_FROM = 100, 0.4
 RATE_FIRST, RATE_LATER = 1e-3, 5e-4  # highest learning rates of a first training and of a later one
 DECAY = 0.01  # of weights, per unit of learning rate
-CONFIG = "codec.json"  # the file that a run writes last
-WEIGHTS = "audiovae.safetensors"
 SAVE_EVERY = 240.0  # seconds
 
 
 class Trainer:
     """The codec, its discriminators, its averaged weights and its optimizers.
 
-    start: the tensors of a finished codec, of which only the decoder is trained unless `whole` is set. peak: highest
-    learning rate. alone: share of the time before the discriminators join. half: bfloat16 in the convolutions. lean:
-    for a CPU: compiled, and only matrices are trained, which have 99 % of the parameters and need a fifth of the time
-    for gradients.
+    start: the tensors of a finished codec, of which only the decoder is trained unless `whole` is set. predicted: crops
+    whose latents the decoder gets besides those of the encoder. peak: highest learning rate. alone: share of the time
+    before the discriminators join. half: bfloat16 in the convolutions. lean: for a CPU: compiled, and only matrices are
+    trained, which have 99 % of the parameters and need a fifth of the time for gradients.
     """
 
     def __init__(
         self, config: dict[str, Any], crops: Crops, device: torch.device, *, start: dict[str, Tensor] | None = None,
-        whole: bool = False, peak: float, alone: float, half: bool = False, adamw: bool = False, lean: bool = False,
+        whole: bool = False, predicted: PredictedCrops | None = None, peak: float, alone: float, half: bool = False,
+        adamw: bool = False, lean: bool = False,
     ) -> None:  # fmt: skip
-        self.config, self.crops, self.device = config, crops, device
+        self.config, self.crops, self.predicted, self.device = config, crops, predicted, device
         self.kept = None if whole else start  # tensors whose encoder does not change
         self.peak, self.alone, self.half = peak, alone, half
         self.codec = quick_codec.build(config, start).to(device)
         self.discriminators = Discriminators().to(device)
         self.discriminators.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.mel = MelLoss().to(device)
+        rows = 0 if predicted is None else len(predicted.audio)
+        self.mel_weight = torch.ones(len(crops.batch) + rows, device=device)  # of each row
+        self.mel_weight[len(crops.batch) :] = PREDICTED_MEL
         self.components = ComponentLoss(config["latent_dim"], math.prod(config["encoder_rates"])).to(device)
         if self.kept is None:
             drawn = [self.components.patches(audio).flatten(0, 1) for audio in self.draws(FIT_BATCHES)]
@@ -79,8 +88,8 @@ class Trainer:
         self.rate = torch.tensor(0.0, device=device)
         self.muon = Muon(matrices, self.rate, decay=DECAY)
         self.adam, self.discriminator_adam = self.adamw(others), self.adamw(list(self.discriminators.parameters()))
-        # Losses of the last step: mel, components, adversarial, features, discriminators.
-        self.last = torch.zeros(5, device=device)
+        # Losses of the last step: mel, components, adversarial, features, discriminators, mel of predicted latents.
+        self.last = torch.zeros(6, device=device)
         self.plain_step = Graphed(lambda: self.step(False), self.reset, device)
         self.adversarial_step = Graphed(lambda: self.step(True), self.reset, device)
         if lean:
@@ -114,7 +123,10 @@ class Trainer:
             return layers[-1](layers[-2](x.float()))  # full precision, because the last convolution makes the samples
 
     def reconstruct(self, audio: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The audio from noisy latents, the latents without noise, and the loss for mean 0 and deviation 1 of these."""
+        """The audio from noisy latents, the latents without noise, and the loss for mean 0 and deviation 1 of these.
+
+        Audio from predicted latents follows in the batch.
+        """
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             with torch.set_grad_enabled(self.kept is None):
                 latents = self.encode(audio).float()
@@ -122,14 +134,17 @@ class Trainer:
             spread = (mean**2 + (deviation - 1) ** 2).mean()
             amount = NOISE * torch.rand(len(latents), 1, 1, device=self.device)
             noisy = latents + amount * deviation.detach() * torch.randn_like(latents)
+            if self.predicted is not None:
+                noisy = torch.cat((noisy, self.predicted.latents))
             return self.decode(noisy), latents, spread
 
     def step(self, adversarial_losses: bool) -> None:
-        real = self.crops.batch[:, 0]
+        encoded = self.crops.batch[:, 0]
         made, latents, spread = self.reconstruct(self.crops.batch)
         made = made[:, 0]
+        real = encoded if self.predicted is None else torch.cat((encoded, self.predicted.audio))
         mel = self.mel(made, real)
-        loss = MEL * mel + SPREAD * spread
+        loss = MEL * (mel * self.mel_weight).mean() + SPREAD * spread
         if self.kept is None:
             components = self.components(latents, real)
             loss = loss + COMPONENTS * components
@@ -145,7 +160,7 @@ class Trainer:
                 adversarial, features = self.discriminators.generator_loss(made, real)
             self.discriminators.requires_grad_(True)
             loss = loss + ADVERSARIAL * adversarial + FEATURES * features
-            self.last[2:].copy_(torch.stack((adversarial, features, discriminator_loss)).detach())
+            self.last[2:5].copy_(torch.stack((adversarial, features, discriminator_loss)).detach())
         loss.backward()
         nn.utils.clip_grad_norm_(self.weights, 1.0, foreach=True)
         self.adam.step()
@@ -153,11 +168,15 @@ class Trainer:
         with torch.no_grad():
             means, mine = list(self.mean.values()), list[Tensor](self.codec.parameters())
             torch._foreach_lerp_(means, mine, 1 - EMA)  # pyright: ignore[reportPrivateImportUsage]
-        self.last[0].copy_(mel.detach())
+        self.last[0].copy_(mel[: len(encoded)].detach().mean())
+        if self.predicted is not None:
+            self.last[5].copy_(mel[len(encoded) :].detach().mean())
 
     def train(self, progress: float) -> None:
         """One step. progress: share of the budget that is used."""
         self.crops.draw()
+        if self.predicted is not None:
+            self.predicted.draw()
         self.rate.fill_(rate(progress, self.steps, peak=self.peak, warmup=WARMUP, decay_from=DECAY_FROM))
         (self.plain_step if progress < self.alone else self.adversarial_step)()
         self.steps += 1
@@ -255,7 +274,7 @@ def validate(codec: Any, audio: Tensor, mel: MelLoss) -> float:
     """The mel loss of speech through latents without noise."""
     with torch.no_grad():
         audio = F.pad(audio, (0, -audio.shape[-1] % codec.chunk_size))
-        return float(mel(codec.decode(codec.encode(audio[None, None], RATE))[0], audio[None]))
+        return float(mel(codec.decode(codec.encode(audio[None, None], RATE))[0], audio[None]).mean())
 
 
 def run(trainer: Trainer, budget: Budget, out: Path, log: Callable[[str], None]) -> None:
@@ -271,15 +290,15 @@ def run(trainer: Trainer, budget: Budget, out: Path, log: Callable[[str], None])
             trainer.crops.refresh()
             refreshed = time.monotonic()
         if trainer.steps == 20 or budget.spent - shown > 10:
-            mel, components, adversarial, features, discriminators = trainer.last.tolist()
-            if not math.isfinite(mel):
+            mel, components, adversarial, features, discriminators, predicted_mel = trainer.last.tolist()
+            if not math.isfinite(mel + predicted_mel):
                 raise SystemExit("the loss is not finite; train again at a lower --rate")
             took = (time.monotonic() - time_then) / max(1, trainer.steps - steps_then) * 1000
             hours = len(trainer.crops.audio) / RATE / 3600
             log(
                 f"codec {budget.spent:.0f} s, step {trainer.steps} ({took:.1f} ms), {hours:.1f} h: mel {mel:.4f}, "
-                f"components {components:.4f}, adversarial {adversarial:.3f}, features {features:.3f}, "
-                f"discriminators {discriminators:.3f}"
+                f"of predicted {predicted_mel:.4f}, components {components:.4f}, adversarial {adversarial:.3f}, "
+                f"features {features:.3f}, discriminators {discriminators:.3f}"
             )
             shown, steps_then, time_then = budget.spent, trainer.steps, time.monotonic()
         if budget.spent - saved > SAVE_EVERY:
@@ -296,6 +315,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--part", type=float, help="end this process after so many seconds; a later call continues")
     parser.add_argument("--start", type=Path, help="finished codec or checkpoint whose decoder to train")
     parser.add_argument("--whole", action="store_true", help="with --start, train the encoder too")
+    parser.add_argument("--predicted", type=Path, help="with --start, folder written by tools.voice.predict")
+    parser.add_argument("--latents", type=Path, help="with --predicted, folder written by tools.voice.encode")
+    parser.add_argument("--predicted-share", type=float, default=0.5, help="share of the crops from predicted latents")
     parser.add_argument(
         "--alone", type=float, default=0.75, help="share of the time before discriminators join; 1: never"
     )
@@ -313,7 +335,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
     parser.add_argument("--lean", action="store_true", help="for a CPU: compile, and train matrices only")
     parser.add_argument("--toy", action="store_true", help="train a small codec, for tests")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.predicted and (not (args.start and args.latents) or args.whole or args.batch < 2):
+        parser.error("--predicted needs --start without --whole, --latents, and a --batch of at least 2")
+    return args
 
 
 def main() -> None:
@@ -330,7 +355,11 @@ def main() -> None:
         time.sleep(0.5)
     samples = math.prod(config["encoder_rates"])  # of a latent
     crop = max(1, round(args.crop * RATE / samples)) * samples
-    crops = Crops(Speech(args.speech), args.batch, crop, device, args.seed)
+    rows = min(max(1, round(args.predicted_share * args.batch)), args.batch - 1) if args.predicted else 0
+    crops = Crops(Speech(args.speech), args.batch - rows, crop, device, args.seed)
+    pairs = None
+    if args.predicted:
+        pairs = PredictedCrops(crops, load(args.latents), load_predicted(args.predicted), rows, samples)
     half = gpu and not args.full_precision
     peak = args.rate or (RATE_LATER if args.start else RATE_FIRST)
     trainer = Trainer(
@@ -339,6 +368,7 @@ def main() -> None:
         device,
         start=start,
         whole=args.whole,
+        predicted=pairs,
         peak=peak,
         alone=args.alone,
         half=half,

@@ -26,7 +26,15 @@ def test_a_text_becomes_a_checkpoint_that_speaks_and_is_judged(tmp_path: Path) -
         "train_model", tmp_path / "latents", tmp_path / "model", "--toy", "--seconds", 1,
         "--positions", 3840, "--processes", 1,
     )  # fmt: skip
-    run_command("export", tmp_path / "codec", tmp_path / "model", tmp_path / "checkpoint")
+    run_command(
+        "predict", tmp_path / "latents", tmp_path / "model", tmp_path / "predicted", "--positions", 3840,
+        "--timesteps", 4,
+    )  # fmt: skip
+    run_command(
+        "train_vae", tmp_path / "speech", tmp_path / "decoder", *codec, "--seconds", 1, "--start", tmp_path / "codec",
+        "--predicted", tmp_path / "predicted", "--latents", tmp_path / "latents",
+    )  # fmt: skip
+    run_command("export", tmp_path / "decoder", tmp_path / "model", tmp_path / "checkpoint")
     speaks(tmp_path / "checkpoint")
 
     run_command("phonemes", tmp_path / "few.txt", tmp_path / "few.jsonl", "--every-voice")

@@ -23,30 +23,6 @@ from tools.voice.voices import VOICES
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module")
-def corpus() -> Corpus:
-    """Utterances of random latents and letters, in the layout of tools.voice.encode."""
-    rng = np.random.default_rng(3)
-    count, length = rng.integers(3, 9, 40), rng.integers(8, 30, 40)
-    right = 1 + np.concatenate(([0], np.cumsum(2 * count + 1)[:-1]))
-    patches = rng.normal(size=(int(1 + (2 * count + 1).sum()), PATCH, LATENT)).astype(np.float16)
-    patches[0] = 0
-    letter = np.full(len(patches), -1, np.int16)
-    for first, patches_of, tokens_of in zip(right, count, length, strict=True):
-        letter[first : first + patches_of] = np.linspace(0, tokens_of - 1, patches_of).astype(int)
-    return Corpus(
-        patches=patches,
-        voice=np.arange(40) % len(VOICES),
-        count=count,
-        right=right,
-        left=right + count + 1,
-        letter=letter,
-        ids=rng.integers(4, 30, int(length.sum())).astype(np.int32),
-        start=np.concatenate(([0], np.cumsum(length)[:-1])),
-        length=length,
-    )
-
-
 def drawn(corpus: Corpus, count: int) -> list[Sequence]:
     composer, rng = batches.Composer(corpus), np.random.default_rng(5)
     return [composer.draw(i % len(corpus), rng) for i in range(count)]
@@ -345,6 +321,17 @@ def test_a_checkpoint_gets_another_codec(speech: Path, tmp_path: Path) -> None:
     again = load_file(tmp_path / "again" / "audiovae.safetensors")
     assert all(torch.equal(again[name], later[name]) for name in later)
     assert torch.equal(load_file(tmp_path / "again" / "model.safetensors")["w"], torch.ones(2).half())
+
+
+def test_a_checkpoint_is_written_from_a_brief_state_alone(alone: Path, tmp_path: Path) -> None:
+    from tools.voice.export import export
+
+    (tmp_path / "config.json").write_text(json.dumps(model_config(tokens.VOCABULARY, toy=True)))
+    with pytest.raises(ValueError, match="has no weights"):
+        export(alone, tmp_path, tmp_path / "checkpoint")
+    torch.save({"net": {"w": torch.ones(2).half()}}, tmp_path / "brief.pt")
+    export(alone, tmp_path, tmp_path / "checkpoint")
+    assert torch.equal(load_file(tmp_path / "checkpoint" / "model.safetensors")["w"], torch.ones(2).half())
 
 
 def test_the_matrices_of_a_convolution_are_updated_as_matrices() -> None:
