@@ -47,13 +47,13 @@ async def ready_engines_are(pool: EnginePool, wanted: int) -> None:
     await until(lambda: [replica.ready for replica in pool.replicas] == [True] * wanted)
 
 
-async def test_a_removed_replica_finishes_its_streams():
+async def test_a_removed_replica_gives_its_streams_to_others():
     launchers = [Launcher([replace(BUSY, slots=8)], name=f"engine-{n}") for n in range(2)]
     async with scaled(*launchers, bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
         streams = [pool.generate(request(f"s{n}", 80), window=UNREAD) for n in range(2)]
         assert [len(replica.calls) for replica in pool.replicas] == [1, 1]
         await until(lambda: sum(replica.ready for replica in pool.replicas) < 2)
-        assert [len(replica.calls) for replica in pool.replicas] == [1, 1], "it drains"
+        assert 2 in [len(replica.calls) for replica in pool.replicas]
         for events in await asyncio.gather(*(everything(stream) for stream in streams)):
             assert [event.index for event in events if isinstance(event, AudioChunk)] == list(range(80))
         await ready_engines_are(pool, 1)

@@ -178,6 +178,8 @@ def blocking() -> None:
         registered: RegisteredLora = client.register_lora("anna", "hf://company/anna", sha256="00" * 32, model="tiny")
         print(registered.fingerprint, [one.streams for one in client.list_loras("tiny")])
         client.unregister_lora("anna", "tiny")
+        client.drain_engine("engine cuda:0", restart=False)
+        client.start_engine("engine cuda:0")
 
 
 def keep_latents(client: Client) -> Recording:
@@ -223,3 +225,5 @@ async def asynchronous() -> None:
         print((await client.model_info()).max_slots, await client.health(), (await client.server_stats()).engines)
         print((await client.register_lora("anna", "/srv/anna")).engines, await client.list_loras())
         await client.unregister_lora("anna")
+        await client.drain_engine("engine cuda:0", restart=True)
+        await client.start_engine("engine cuda:0")
