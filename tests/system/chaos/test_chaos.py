@@ -44,10 +44,10 @@ async def disturb(w: World) -> None:
         assert isinstance(await anext(stream), Admitted)
         heard = [await anext(stream)]
         w.signal(victim, signal.SIGKILL)
+        await w.lost_and_healed(victim)  # before the rest is read, which can take longer than that
         heard += [event async for event in stream]
         audio = np.concatenate([event.samples for event in heard if isinstance(event, AudioChunk)])
         np.testing.assert_allclose(audio, w.expected[mixed_requests()[3].id], atol=TOLERANCE, rtol=0)
-    await w.lost_and_healed(victim)
 
     w.signal("b", signal.SIGSTOP)
     unheard = [asyncio.create_task(w.speak(request)) for request in mixed_requests()]
