@@ -83,6 +83,7 @@ class EngineCall(Generic[T]):
     deaths: int = field(init=False, default=0)  # in a row that it may be the cause of
     on_trial: bool = field(init=False, default=False)  # its engine does no other work that may end it
     continuations: int = field(init=False, default=0)  # behind audio, on another engine
+    work_here: float = field(init=False, default=0.0)  # expected steps of the present engine
     ended: bool = field(init=False, default=False)  # the reader has read the last event, or wants no more
     events: PeekableQueue[Event | CodecChunk | VoxCPMError | None] = field(init=False, default_factory=PeekableQueue)
     _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
@@ -95,7 +96,6 @@ class EngineCall(Generic[T]):
     _delivered: int = field(init=False, default=0)  # chunks, or samples of a codec job
     _skipped: int = field(init=False, default=0)  # samples of these that the present engine still makes again
     _steps_made: int = field(init=False, default=0)
-    _work_here: float = field(init=False, default=0.0)  # expected of the present engine
     _engine_seconds: float = field(init=False, default=0.0)  # in slots of earlier ones
     _known_limit: int = field(init=False, default=0)  # to the engine
     _admitted_at: float = field(init=False, default=0.0)
@@ -209,13 +209,8 @@ class EngineCall(Generic[T]):
         return end - self._admitted_at - self._paused_seconds
 
     @property
-    def work_here(self) -> float:
-        """The expected steps of the present engine."""
-        return self._work_here
-
-    @property
     def history(self) -> History | None:
-        """What another engine continues; None if it begins."""
+        """The steps behind which another engine goes on; None if it begins."""
         return self._kept.history
 
     @property
@@ -241,7 +236,7 @@ class EngineCall(Generic[T]):
         self.continuations += self.has_output
         self._steps_made = self._kept.chunks
         self._skipped = 0 if self.is_stream or self.whole else self._delivered
-        self._work_here = self.steps_left
+        self.work_here = self.steps_left
         self._known_limit = self.limit
         self._admitted_at = self._paused_seconds = 0.0
         self.has_slot = False
