@@ -25,11 +25,11 @@ from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, integers
 from benchmarks.replays import median_seconds
 from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
+from voxcpm_grpc.layers.choice import choose_attention, choose_ops
 from voxcpm_grpc.layers.ops import Ops
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
-from voxcpm_grpc.models.voxcpm.backend import choose_attention, choose_ops
-from voxcpm_grpc.models.voxcpm.local import attend_local
+from voxcpm_grpc.models.voxcpm.flow.local import attend_local
 
 LOCAL = StackShape(hidden=1024, ffn=4096, heads=16, kv_heads=2, head_dim=128, layers=12, eps=1e-5)
 LANGUAGE = StackShape(hidden=2048, ffn=6144, heads=16, kv_heads=2, head_dim=128, layers=36, eps=1e-5)

@@ -24,8 +24,8 @@ from benchmarks.kernels import DEVICE, DTYPE, LANGUAGE, LOCAL
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, integers
 from benchmarks.replays import median_seconds
-from voxcpm_grpc.kernels.gated_cuts import choose_cut
-from voxcpm_grpc.kernels.gemm_tiles import Epilogue, choose_tile
+from voxcpm_grpc.kernels.products.gated_cuts import choose_cut
+from voxcpm_grpc.kernels.products.gemm_tiles import Epilogue, choose_tile
 from voxcpm_grpc.layers.transformer import StackShape
 
 CACHE = 128 << 20  # bytes of weights that are more than the cache holds

@@ -21,8 +21,15 @@ from torch import Tensor
 
 from benchmarks.measuring.flags import command_parser
 from voxcpm_grpc.attention.reference import ReferenceAttention
-from voxcpm_grpc.kernels.cuda.packed_stack import HEAD, HIDDEN, packed_bytes
-from voxcpm_grpc.kernels.cuda.persistent import (
+from voxcpm_grpc.layers.ops import TorchOps
+from voxcpm_grpc.layers.rope import Rope, build_rope
+from voxcpm_grpc.layers.transformer import StackShape
+from voxcpm_grpc.layers.weights import Weights
+from voxcpm_grpc.models.voxcpm.flow.local import LocDiT, LocEnc
+from voxcpm_grpc.models.voxcpm.flow.matching import Schedule, euler
+from voxcpm_grpc.models.voxcpm.flow.persistent import encoder_weights, flow_weights
+from voxcpm_grpc.models.voxcpm.kernels.packed_stack import HEAD, HIDDEN, packed_bytes
+from voxcpm_grpc.models.voxcpm.kernels.persistent import (
     ENCODER_TOKENS,
     FLOW_TOKENS,
     LATENT,
@@ -31,13 +38,6 @@ from voxcpm_grpc.kernels.cuda.persistent import (
     PersistentEncoder,
     PersistentFlow,
 )
-from voxcpm_grpc.layers.flow import Schedule, euler
-from voxcpm_grpc.layers.ops import TorchOps
-from voxcpm_grpc.layers.rope import Rope, build_rope
-from voxcpm_grpc.layers.transformer import StackShape
-from voxcpm_grpc.layers.weights import Weights
-from voxcpm_grpc.models.voxcpm.local import LocDiT, LocEnc
-from voxcpm_grpc.models.voxcpm.persistent import encoder_weights, flow_weights
 
 
 class RandomTensors(dict[str, Tensor]):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
+from voxcpm_grpc.kernels.launch.graph import Graph, GraphPool, Priority
 
 
 def median_seconds(work: Callable[[], object], repeats: int = 31) -> float:

@@ -31,7 +31,7 @@ from benchmarks.pages.files import write_json
 from benchmarks.pages.markdown import grid, listed
 from benchmarks.serving.servers import Server
 from voxcpm_client import AsyncClient, SpeechError
-from voxcpm_client.server_stats import EngineStats
+from voxcpm_client.messages.server_stats import EngineStats
 
 TINY = ROOT / "tests" / "checkpoints" / "tiny"
 STABLE_SECONDS = 61.0  # more than the minute after which a loss counts as a first one

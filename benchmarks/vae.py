@@ -19,8 +19,8 @@ from benchmarks.measuring.flags import command_parser, integers
 from tools import make_checkpoint
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.voxcpm.backend import choose_decoder
-from voxcpm_grpc.models.voxcpm.config import VAE2Config
-from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder, build_decoder
+from voxcpm_grpc.models.voxcpm.codec.vae import Decoder, StreamingDecoder, build_decoder
+from voxcpm_grpc.models.voxcpm.config.config import VAE2Config
 
 PRODUCTS = 2.83e9  # floating-point operations of the products of a patch
 WEIGHTS = 45.5e6  # of the products

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.hub import CHECKPOINT, Hub, commit
+from support.doubles.hub import CHECKPOINT, Hub, commit
 
 from voxcpm_grpc import checkpoint
 from voxcpm_grpc.checkpoint import languages, resolve

@@ -9,17 +9,23 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 OF_FAMILIES = re.compile(r"patch|latent|timestep|cfg_value|diffus|voxcpm[12]|qwen|talker|codebook", re.IGNORECASE)
-FOLDERS = [f"voxcpm_grpc/{name}" for name in ("engine", "ipc", "worker", "pool", "library")] + ["server/voxcpm_server"]
+FOLDERS = [f"voxcpm_grpc/{name}" for name in ("engine", "ipc", "worker", "pool", "embedded")] + ["server/voxcpm_server"]
 SERVER = "server/voxcpm_server/"
 EXEMPT = {
     **dict.fromkeys(
-        (f"{SERVER}wire/{name}.py" for name in ("replies", "recording_requests", "upload_requests")),
+        (f"{SERVER}wire/{name}.py" for name in ("replies", "recordings", "uploads")),
         "fields of the proto",
     ),
     **dict.fromkeys(
         (
             f"{SERVER}{name}.py"
-            for name in ("rpc/service", "rpc/stats", "wire/inputs", "voices/builder", "voices/recordings")
+            for name in (
+                "services/speech",
+                "services/statistics",
+                "values/inputs",
+                "voices/builder",
+                "voices/recordings",
+            )
         ),
         "the RPC that takes and gives latents, and recordings as latents",
     ),

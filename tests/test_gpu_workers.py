@@ -24,10 +24,14 @@ def test_a_host_of_few_cores_runs_no_more_processes_than_cores():
 
 
 def test_files_with_large_models_share_the_processes_that_have_room_for_them():
-    users = [path for path in ROOT.glob("tests/**/test_*.py") if "support.full_size import" in path.read_text("utf-8")]
+    users = [
+        path
+        for path in ROOT.glob("tests/**/test_*.py")
+        if "support.engines.full_size import" in path.read_text("utf-8")
+    ]
     names = {path.relative_to(ROOT).as_posix() for path in users} - {"tests/test_gpu_workers.py"}
     assert names == set(LARGE)
     assert len({scope(f"{name}::test", 1) for name in names}) == 1
     assert len({scope(f"{name}::test", 2) for name in names}) == 2
-    assert scope("tests/kernels/test_conv.py::test_a", 1) == scope("tests/kernels/test_conv.py::test_b[1]", 1)
+    assert scope("tests/kernels/conv/test_conv.py::test_a", 1) == scope("tests/kernels/conv/test_conv.py::test_b[1]", 1)
     assert scope("tests/layers/test_ops.py::test_a", 1) != scope("tests/layers/test_ops.py::test_b", 1)

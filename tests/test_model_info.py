@@ -7,11 +7,11 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from support.fake_engine import INFO
-from support.voice_parts import voice_part
+from support.doubles.fake_engine import INFO
+from support.engines.voice_parts import voice_part
 
 from voxcpm_grpc.abilities import Abilities, Ends, Option
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason, VoxCPMError
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, Reason, VoxCPMError
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.request import Adapter, Conditioning, ModelInfo, Request, Sampling
@@ -27,6 +27,7 @@ OTHER = replace(  # a model of another family: one option, a limit for silence, 
     ends=Ends(min_steps=4, steps_per_token=12.0, max_silent_steps=25),
     abilities=Abilities(),
     speech_languages=("de", "en"),
+    speakers=("ann", "bert"),
 )
 OPTION_FIELDS = {"cfg_value": 1.0, "inference_timesteps": 4, "temperature": 0.5}
 
@@ -107,7 +108,7 @@ NEEDS = {
     "prompt": (ask(conditioning=Conditioning(prompt=PROMPT)), "prompt"),
     "reference": (ask(conditioning=Conditioning(reference=REFERENCE)), "reference"),
     "hifi": (ask(conditioning=Conditioning(prompt=PROMPT, reference=REFERENCE)), "reference"),
-    "no_voice": (ask(), "conditioning"),
+    "speaker": (ask(conditioning=Conditioning(speaker="Ann")), "speaker"),
     "style": (ask(style="calm"), "style"),
     "language": (ask(language="de"), "language"),
     "lora": (ask(conditioning=Conditioning(adapter=ADAPTER)), "lora"),
@@ -122,12 +123,20 @@ def test_a_request_needs_an_ability_and_without_it_gets_its_sentence(ability):
     lacking = replace(OTHER, abilities=replace(Abilities(), **{ability: "{model} cannot; do without"}))
     error = refused(lacking, request, FailedPrecondition)
     assert (error.message, error.field, error.details) == ("other cannot; do without", field, {"model": "other"})
-    without = ask(conditioning=Conditioning(reference=REFERENCE)) if ability == "no_voice" else ask()
-    assert lacking.checked(without).text == without.text
+    assert lacking.checked(ask()).text == request.text
 
 
 def test_every_ability_that_a_request_can_need_is_checked():
-    assert {field.name for field in fields(Abilities)} == {*NEEDS, "style_with_prompt", "latents"}
+    by_fronts = {"latents", "no_voice", "reference_audio"}
+    assert {field.name for field in fields(Abilities)} == {*NEEDS, "style_with_prompt", *by_fronts}
+
+
+def test_a_built_in_voice_has_a_name_of_the_model_in_any_case():
+    assert OTHER.checked(ask(conditioning=Conditioning(speaker="ANN"))).conditioning.speaker == "ANN"
+    error = refused(OTHER, ask(conditioning=Conditioning(speaker="Anne")), NotFound)
+    assert error.message == "there is no built-in voice 'Anne'; the nearest name is 'ann', of ann, bert"
+    error = refused(replace(OTHER, speakers=()), ask(conditioning=Conditioning(speaker="ann")), NotFound)
+    assert error.message == "there is no built-in voice 'ann'; this model has none"
 
 
 def test_a_style_beside_a_prompt_is_refused_where_the_model_cannot_combine_them():
@@ -142,12 +151,12 @@ def test_a_language_is_one_of_those_that_the_model_can_be_told():
     error = refused(OTHER, ask(language="fr"), InvalidRequest)
     assert (error.message, error.field) == ("language is 'fr'; it must be one of de, en", "language")
     error = refused(INFO, ask(language="de"), FailedPrecondition)
-    assert error.reason is Reason.NOT_SUPPORTED_BY_MODEL
+    assert error.reason is Reason.LANGUAGES_NOT_SUPPORTED
 
 
 def test_the_numbers_of_a_model_keep_their_types_on_the_way_to_a_front():
     """The message with the default counts of steps has fields of integers."""
-    (arrived,) = encoding.decode_reports(encoding.encode_reports([m.Ready(INFO)]))
+    (arrived,) = encoding.decode_reports(encoding.encode([m.Ready(INFO)]))
     assert isinstance(arrived, m.Ready) and arrived.info == INFO
     sampling = arrived.info.completed(Sampling())
     assert isinstance(sampling.inference_timesteps, int) and isinstance(sampling.cfg_value, float)

@@ -12,16 +12,19 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from support.hub import CHECKPOINT, Hub, commit
+from support.doubles.hub import CHECKPOINT, Hub, commit
 
 from voxcpm_client.cli import main
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import StartupError
 
-SERVED = "this server serves VoxCPM2, VoxCPM1.5 and VoxCPM-0.5B: name one of them, such as openbmb/VoxCPM2"
-QWEN = {"model_type": "qwen3_tts", "architectures": ["Qwen3TTSForConditionalGeneration"]}
+SERVED = (
+    "this server serves VoxCPM2, VoxCPM1.5, VoxCPM-0.5B and Qwen3-TTS (12 Hz): name one of them, "
+    "such as openbmb/VoxCPM2"
+)
+OMNI = {"model_type": "qwen3_omni_moe", "architectures": ["Qwen3OmniMoeForConditionalGeneration"]}
 CONFIGS: list[tuple[dict[str, Any], str]] = [
-    (QWEN, "is a Qwen3-TTS model (model_type qwen3_tts)"),
+    (OMNI, "is a Qwen3-Omni model (model_type qwen3_omni_moe)"),
     ({"model_type": "bark"}, "is a Bark model (model_type bark)"),
     (
         {"model_type": "llama", "architectures": ["LlamaForCausalLM"]},
@@ -89,7 +92,7 @@ def check_line(errors: str) -> None:
     assert line.isprintable() and "Traceback" not in errors
 
 
-@pytest.mark.parametrize("config", [QWEN, {"model_type": "a\x1b[31m\n" + "b" * 5000}])
+@pytest.mark.parametrize("config", [OMNI, {"model_type": "a\x1b[31m\n" + "b" * 5000}])
 def test_memory_says_it_on_one_line(tmp_path, config):
     told = CliRunner().invoke(main, ["memory", "--model", str(folder_of(tmp_path, config))])
     assert told.exit_code == 1
@@ -106,7 +109,7 @@ def test_serve_says_it_on_one_line(tmp_path):
             "--listen",
             "127.0.0.1:0",
             "--model",
-            folder_of(tmp_path, QWEN),
+            folder_of(tmp_path, OMNI),
         ],
         capture_output=True,
         text=True,
@@ -148,22 +151,22 @@ def weights_asked(hub: Hub) -> list[str]:
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
 def test_a_repository_of_another_system_is_refused_before_its_weights_are_fetched(hub, download, options):
-    files = CHECKPOINT | {"config.json": json.dumps(QWEN).encode()}
-    hub.repositories["Qwen/Qwen3-TTS"] = {"main": files, commit(files): files}
+    files = CHECKPOINT | {"config.json": json.dumps(OMNI).encode()}
+    hub.repositories["Qwen/Qwen3-Omni"] = {"main": files, commit(files): files}
     hub.tells_configs = True
-    done = download("Qwen/Qwen3-TTS", *options)
+    done = download("Qwen/Qwen3-Omni", *options)
     assert done.returncode == 1
-    assert "the repository Qwen/Qwen3-TTS is a Qwen3-TTS model (model_type qwen3_tts)" in done.stderr
+    assert "the repository Qwen/Qwen3-Omni is a Qwen3-Omni model (model_type qwen3_omni_moe)" in done.stderr
     assert weights_asked(hub) == []
 
 
 @pytest.mark.parametrize("options", [(), ("--to", "copy")])
 def test_a_mirror_that_tells_no_config_is_asked_for_it(hub, download, tmp_path, options):
-    files = CHECKPOINT | {"config.json": json.dumps(QWEN).encode()}
-    hub.repositories["Qwen/Qwen3-TTS"] = {"main": files, commit(files): files}
+    files = CHECKPOINT | {"config.json": json.dumps(OMNI).encode()}
+    hub.repositories["Qwen/Qwen3-Omni"] = {"main": files, commit(files): files}
     options = [str(tmp_path / word) if word == "copy" else word for word in options]
-    done = download("Qwen/Qwen3-TTS", *options)
-    assert done.returncode == 1 and "is a Qwen3-TTS model (model_type qwen3_tts)" in done.stderr
+    done = download("Qwen/Qwen3-Omni", *options)
+    assert done.returncode == 1 and "is a Qwen3-Omni model (model_type qwen3_omni_moe)" in done.stderr
     assert weights_asked(hub) == []
 
 

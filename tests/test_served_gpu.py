@@ -4,15 +4,15 @@ import asyncio
 
 import numpy as np
 import pytest
-from support.full_size import full_size  # noqa: F401
-from support.pools import patient
-from support.recorded_stats import RecordStats, recorded_stats
+from support.doubles.pools import patient
+from support.engines.full_size import full_size  # noqa: F401
+from support.engines.recorded_stats import RecordStats, recorded_stats
 
 from voxcpm_client import AsyncClient, Prompt
-from voxcpm_client.voices import Latents
+from voxcpm_client.values.voices import Latents
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
+from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from support.checkpoints import TINY
-from support.pools import patient
-from support.waiting import HANG_SECONDS
+from support.doubles.pools import patient
+from support.engines.checkpoints import TINY
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient, Latents
 from voxcpm_grpc.settings.engine import EngineSettings

@@ -1,4 +1,8 @@
-"""Engines on the second GPU of a host, alone and beside one on the first: each in its process, as servers run them."""
+"""Engines on the second GPU of a host, alone and beside one on the first: each in its process, as servers run them.
+
+They need both GPUs for themselves. One test measures the memory that the first GPU has in use, by whatever process, so
+what another program or test takes or frees there meanwhile counts as the engine's.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.checkpoints import TINY
-from support.engines import mixed_requests
-from support.full_size import full_size  # noqa: F401
-from support.pools import everything, health_is, patient
-from support.recorded_stats import RecordStats, recorded_stats
-from support.servers import serving
-from support.waiting import until
+from support.doubles.pools import everything, health_is, patient
+from support.engines.checkpoints import TINY
+from support.engines.full_size import full_size  # noqa: F401
+from support.engines.recorded_stats import RecordStats, recorded_stats
+from support.engines.tiny import mixed_requests
+from support.servers.running import serving
+from support.servers.waiting import until
 
 from voxcpm_client import Client
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
+from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
 from voxcpm_grpc.request import AudioChunk, Conditioning, Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.main import LoadEngine

@@ -32,9 +32,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests")]  # the requests are those of the tests
 
-from support import goldens  # noqa: E402
-from support.checkpoints import OLDER, TINY, VOICE  # noqa: E402
-from support.engines import (  # noqa: E402
+from support.engines import goldens  # noqa: E402
+from support.engines.checkpoints import OLDER, TINY, VOICE  # noqa: E402
+from support.engines.tiny import (  # noqa: E402
     Outcome,
     adapted_requests,
     finished,
@@ -43,8 +43,8 @@ from support.engines import (  # noqa: E402
     run,
     run_arriving,
 )
-from support.servers import serving  # noqa: E402
-from support.voice_parts import latents_of  # noqa: E402
+from support.engines.voice_parts import latents_of  # noqa: E402
+from support.servers.running import serving  # noqa: E402
 
 from voxcpm_client import AsyncClient, Latents, Prompt  # noqa: E402
 from voxcpm_grpc.engine.load import load_engine  # noqa: E402

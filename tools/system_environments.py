@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".venv-system"  # of the environments, logs and reports
+AS_BELOW = ("torch",)  # packages whose builds differ by device: the one of `make test` stays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +20,7 @@ class Environment:
 
     name: str
     extras: tuple[str, ...] = ()  # of this project, in pyproject.toml
+    oldest: tuple[str, ...] = ()  # extras whose lowest versions are installed, and those of the client
     pypi: tuple[str, ...] = ()
     pypi_alone: tuple[str, ...] = ()  # without what they require
     npm: tuple[str, ...] = ()
@@ -27,8 +32,27 @@ class Environment:
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-        return (*(one for extra in self.extras for one in extras[extra]), *self.pypi)
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+        extras = project["optional-dependencies"]
+        admitted = [*project["dependencies"], *(one for extra in self.oldest for one in extras[extra])]
+        oldest = lowest(admitted) if self.oldest else ()
+        return (*oldest, *(one for extra in self.extras for one in extras[extra]), *self.pypi)
+
+
+def lowest(admitted: Iterable[str]) -> tuple[str, ...]:
+    """Requirements of the lowest versions that these requirements admit, without those of AS_BELOW.
+
+    Raises ValueError if a package has two lowest versions.
+    """
+    found: dict[str, str] = {}
+    for one in map(Requirement, admitted):
+        for bound in one.specifier:
+            if bound.operator == ">=" and one.name not in AS_BELOW:
+                extras = f"[{','.join(sorted(one.extras))}]" if one.extras else ""
+                pinned = f"{one.name}{extras}=={bound.version}{f' ; {one.marker}' if one.marker else ''}"
+                if found.setdefault(one.name, pinned) != pinned:
+                    raise ValueError(f"pyproject.toml has two lowest versions: {found[one.name]} and {pinned}")
+    return tuple(found.values())
 
 
 PYTHON = Environment(
@@ -79,6 +103,7 @@ GATEWAY = Environment(
     npm=("openai@7", "@google-cloud/text-to-speech@6"),
     debian=("caddy", "curl", "nginx", "default-jdk-headless"),
 )
+OLDEST = Environment(name="oldest", oldest=("server", "http"))
 VOICE = Environment(
     name="voice",
     extras=("normalize",),
@@ -92,3 +117,4 @@ VOICE = Environment(
     ),
     debian=("scowl", "wordnet-base"),
 )
+QWEN3 = Environment(name="qwen3", pypi_alone=("dashscope>=2",))  # for the vocabulary in one of its files

@@ -1,58 +1,28 @@
-"""The suites of `make test-system`: their tests, environments, limits of time, and the files that they judge."""
+"""The suites of `make test-system`, and those that a change calls for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import Enum
-from pathlib import Path
 
-from system_environments import GATEWAY, HOME, LANGUAGES, PYTHON, VOICE, Environment
-
-
-class Load(Enum):
-    """The work of a suite, which decides on the suites beside it."""
-
-    COMPUTES = "one that waits runs beside it, and goes first"
-    WAITS = "it waits for timeouts, processes and checks more than it computes: one that computes runs beside it"
-
-
-@dataclass(frozen=True)
-class Suite:
-    """Tests that need other packages, other languages or more time than `make test` gives."""
-
-    name: str
-    about: str
-    minutes: float  # limit of its tests, without the installation
-    tests: tuple[str, ...] = ()  # arguments of pytest; the folder tests/system/NAME if empty
-    judges: tuple[str, ...] = field(kw_only=True)  # beginnings of the paths whose change calls for the suite
-    environment: Environment | None = field(default=None, kw_only=True)  # None: that of `make test`
-    by_default: bool = field(default=True, kw_only=True)  # False: only if it is named
-    by_change: bool = field(default=False, kw_only=True)  # also if it is not by default: where what it judges changed
-    load: Load = field(default=Load.COMPUTES, kw_only=True)
-
-    @property
-    def log(self) -> Path:
-        return HOME / "logs" / f"{self.name}.log"
-
-    @property
-    def report(self) -> Path:
-        return self.log.with_suffix(".xml")
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Its own tests, or their folders, beside what it judges."""
-        tests = tuple(one for one in self.tests if not one.startswith("-")) or (f"tests/system/{self.name}/",)
-        return (*tests, *self.judges)
-
-
-MODELS = ("voxcpm_grpc/models/", "voxcpm_grpc/layers/", "voxcpm_grpc/attention/")
-ENGINE = ("voxcpm_grpc/engine/", "voxcpm_grpc/request.py", *MODELS)
-PROCESSES = ("voxcpm_grpc/pool/", "voxcpm_grpc/ipc/", "voxcpm_grpc/worker/")
-CONTRACT = ("protos/", "voxcpm_grpc/v1/", "buf.yaml")
-START = tuple(f"server/voxcpm_server/{one}" for one in ("app.py", "main.py", "pools.py", "signals.py", "start.py"))
-SERVER = ("server/voxcpm_server/rpc/", "server/voxcpm_server/wire/", "server/voxcpm_server/speech/", *START)
-THOROUGH_GATEWAY = ("access", "bodies", "heads", "openai_habits", "own_names")
+from system_environments import GATEWAY, LANGUAGES, OLDEST, PYTHON, VOICE, Environment
+from system_model_suites import MODEL_SUITES
+from system_paths import (
+    CONTRACT,
+    ENGINE,
+    KERNELS,
+    MODELS,
+    OLDEST_CLIENT,
+    OLDEST_GATEWAY,
+    OLDEST_SERVER,
+    PROCESSES,
+    RPC,
+    SERVER,
+    START,
+    TEXT,
+    THOROUGH_GATEWAY,
+    WIRE,
+)
+from system_suite import Load, Suite
 
 SUITES = (
     Suite(
@@ -69,7 +39,7 @@ SUITES = (
         ("tests/system/proxies", "-k=haproxy"),
         environment=PYTHON,
         load=Load.WAITS,  # the proxy takes a server that answers its checks late for lost
-        judges=("server/deploy/proxies/", "server/voxcpm_server/rpc/", *START),
+        judges=("server/deploy/proxies/", *RPC, *START),
     ),
     Suite(
         "proxies",
@@ -107,7 +77,7 @@ SUITES = (
         10,
         environment=LANGUAGES,
         load=Load.WAITS,
-        judges=("server/voxcpm_server/rpc/", *START, *CONTRACT, "clients/node/"),
+        judges=(*RPC, *START, *CONTRACT, "clients/node/"),
     ),
     Suite(
         "s3",
@@ -131,30 +101,11 @@ SUITES = (
         ("tests/conformance",),
         judges=("voxcpm_grpc/", "server/", "protos/"),
     ),
-    Suite(
-        "older-models",
-        "all goldens of VoxCPM-0.5B and VoxCPM1.5, and their streams in full batches",
-        5,
-        judges=(*ENGINE, "voxcpm_grpc/kernels/", "tools/golden", "tools/make_"),
-    ),
-    *(
-        Suite(
-            f"conformance-{model}",
-            f"order and cancellation, of the conformance tests, with the tiny model {model}",
-            8,
-            (
-                *(f"tests/conformance/test_{file}.py" for file in ("order", "cancellation")),
-                *("-m=not references", "-k=not thousand", f"--model=tests/checkpoints/tiny-{model}"),
-            ),
-            judges=(*ENGINE, "voxcpm_grpc/checkpoint.py", "server/voxcpm_server/wire/"),
-        )
-        for model in ("0.5b", "1.5")
-    ),
+    *MODEL_SUITES,
     Suite(
         "chaos",
         "engines of a model that are killed, stopped and out of memory, under load, and streams that go on on others",
         20,
-        ("tests/system/chaos", "tests/pool/test_continuations.py", "-m=not gpu"),
         load=Load.WAITS,
         judges=(*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/"),
     ),
@@ -163,7 +114,7 @@ SUITES = (
         "the diffusion compiled for a CPU, and the start that finds it",
         5,
         environment=PYTHON,
-        judges=(*MODELS, "voxcpm_grpc/home.py"),
+        judges=(*MODELS, "voxcpm_grpc/machine/home.py"),
     ),
     Suite(
         "loras",
@@ -172,7 +123,7 @@ SUITES = (
         judges=(
             *PROCESSES,
             *("voxcpm_grpc/engine/", "voxcpm_grpc/layers/", "voxcpm_grpc/lora_files.py", "tools/make_lora"),
-            "server/voxcpm_server/lora_",
+            "server/voxcpm_server/adapters/",
         ),
     ),
     Suite(
@@ -186,19 +137,20 @@ SUITES = (
         "uploads",
         "recordings that cost too much, and callers that send many of them",
         8,
-        judges=("voxcpm_grpc/audio/", "server/voxcpm_server/voices/", "server/voxcpm_server/rpc/"),
+        judges=("voxcpm_grpc/audio/", "server/voxcpm_server/voices/", *RPC),
     ),
     Suite(
         "stalled-readers",
         "clients that do not read: the steps and the throughput of others, and the end of calls that take nothing",
         10,
         environment=PYTHON,
-        judges=(*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/", "server/voxcpm_server/rpc/"),
+        judges=(*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/", *RPC),
     ),
     Suite(
         "fuzz",
         "random messages, uploads and bytes against a real server",
         8,
+        ("tests/system/fuzz", "--hypothesis-profile=many"),
         judges=(*SERVER, *CONTRACT, "voxcpm_grpc/audio/", "server/voxcpm_server/voices/"),
     ),
     Suite(
@@ -206,7 +158,7 @@ SUITES = (
         "tools and libraries that know the service from its contract alone, and the published contract",
         12,
         environment=LANGUAGES,
-        judges=(*CONTRACT, "clients/", "server/voxcpm_server/rpc/", "server/voxcpm_server/auth/"),
+        judges=(*CONTRACT, "clients/", *RPC, "server/voxcpm_server/auth/"),
     ),
     Suite(
         "languages",
@@ -224,7 +176,7 @@ SUITES = (
             *(f"tests/server/gateway/test_{file}.py" for file in THOROUGH_GATEWAY),
         ),
         environment=GATEWAY,
-        judges=("server/voxcpm_gateway/", "server/voxcpm_server/http.py", "voxcpm_grpc/settings/http.py"),
+        judges=("server/voxcpm_gateway/", "server/voxcpm_server/http_process.py", "voxcpm_grpc/settings/http.py"),
     ),
     Suite(
         "contracts",
@@ -233,11 +185,8 @@ SUITES = (
         15,
         environment=GATEWAY,
         judges=(
-            *("server/voxcpm_server/contracts/", "server/voxcpm_server/known_contracts.py", "docs/from-", *SERVER),
-            *(
-                f"clients/python/voxcpm_client/{one}"
-                for one in ("livekit.py", "pipecat.py", "wyoming/", "timed_words.py")
-            ),
+            *("server/voxcpm_server/contracts/", "docs/from-", *SERVER),
+            *(f"clients/python/voxcpm_client/{one}" for one in ("livekit.py", "pipecat.py", "wyoming/", "texts/")),
             *(f"docs/{one}.md" for one in ("livekit", "pipecat", "wyoming")),
         ),
     ),
@@ -257,10 +206,14 @@ SUITES = (
         judges=(
             *(
                 "server/voxcpm_gateway/page/",
-                "server/voxcpm_gateway/websocket",
-                "server/voxcpm_gateway/speech_request.py",
+                "server/voxcpm_gateway/routes/websocket.py",
+                "server/voxcpm_gateway/speech/speech_request.py",
             ),
-            *("tests/support/chromium.py", "tests/support/paced_servers.py", "benchmarks/front/paced_engine.py"),
+            *(
+                "tests/support/clients/chromium.py",
+                "tests/support/servers/paced_servers.py",
+                "benchmarks/front/paced_engine.py",
+            ),
         ),
     ),
     Suite(
@@ -268,7 +221,7 @@ SUITES = (
         "numbers, dates and symbols as a reader says them",
         5,
         environment=VOICE,
-        judges=("server/voxcpm_server/text/", "server/voxcpm_server/speech/"),
+        judges=TEXT,
     ),
     Suite(
         "field",
@@ -276,9 +229,13 @@ SUITES = (
         12,
         environment=GATEWAY,
         judges=(
-            *("server/voxcpm_gateway/", "server/deploy/proxies/", "clients/python/", "voxcpm_grpc/credentials.py"),
-            *("voxcpm_grpc/addresses.py", "voxcpm_grpc/proxies.py", "voxcpm_grpc/web_names.py"),
-            *("voxcpm_grpc/listen_address.py", "server/voxcpm_server/signals.py"),
+            *(
+                "server/voxcpm_gateway/",
+                "server/deploy/proxies/",
+                "clients/python/",
+                "voxcpm_grpc/network/",
+                "server/voxcpm_server/signals.py",
+            ),
         ),
     ),
     Suite(
@@ -287,10 +244,10 @@ SUITES = (
         5,
         load=Load.WAITS,  # huggingface_hub tries again, with pauses
         judges=(
-            "voxcpm_grpc/hub",
+            "voxcpm_grpc/hub/",
             "server/voxcpm_server/download.py",
             "voxcpm_grpc/progress.py",
-            "voxcpm_grpc/proxies.py",
+            "voxcpm_grpc/network/proxies.py",
         ),
     ),
     Suite(
@@ -298,7 +255,25 @@ SUITES = (
         "mypy and pyright on a program that uses the client from the wheel",
         8,
         environment=PYTHON,
-        judges=("clients/python/", "voxcpm_grpc/v1/", "voxcpm_grpc/library/"),
+        judges=("clients/python/", "voxcpm_grpc/v1/", "voxcpm_grpc/embedded/"),
+    ),
+    Suite(
+        "oldest",
+        "the lowest versions of packages that pyproject.toml admits, under the client, the server and HTTP",
+        8,
+        (
+            "tests/system/oldest",
+            *(f"tests/clients/{file}.py" for file in OLDEST_CLIENT),
+            *(f"tests/server/{file}.py" for file in OLDEST_SERVER),
+            *(f"tests/server/gateway/test_{file}.py" for file in OLDEST_GATEWAY),
+            *("tests/server/auth", "tests/ipc/test_messages.py", "tests/audio/uploads/test_decode.py"),
+            *("tests/audio/test_encode.py", "tests/settings"),
+        ),
+        environment=OLDEST,
+        judges=(
+            *("pyproject.toml", "clients/python/", *RPC, *WIRE),
+            *("server/voxcpm_gateway/", "voxcpm_grpc/audio/"),
+        ),
     ),
     Suite(
         "first-hour",
@@ -312,7 +287,7 @@ SUITES = (
                 "clients/",
                 "protos/",
                 "voxcpm_grpc/demo/",
-                "voxcpm_grpc/home.py",
+                "voxcpm_grpc/machine/home.py",
                 "voxcpm_grpc/logs.py",
             ),
             *("voxcpm_grpc/other_systems.py", "tools/install.py", "server/voxcpm_server/summary.py", *START),
@@ -331,7 +306,7 @@ SUITES = (
         environment=Environment(name="words", debian=("flite",)),
         judges=(
             *("server/voxcpm_server/aligners/", "server/voxcpm_server/speech/", "benchmarks/word_times/"),
-            *("benchmarks/front/paced_engine.py", "voxcpm_grpc/settings/words.py"),
+            *("benchmarks/front/paced_engine.py", "voxcpm_grpc/settings/text.py"),
         ),
     ),
     Suite(
@@ -359,7 +334,7 @@ SUITES = (
         "kernels",
         "one variant of each kernel, compiled for GPUs that are not there",
         5,
-        judges=("voxcpm_grpc/kernels/",),
+        judges=KERNELS,
     ),
     Suite(
         "gpus",
@@ -367,7 +342,7 @@ SUITES = (
         45,
         environment=Environment(name="gpus", pypi=("cuda-bindings>=13", "nvidia-cuda-nvrtc>=13")),
         by_default=False,
-        judges=("voxcpm_grpc/kernels/",),
+        judges=KERNELS,
     ),
 )
 ALWAYS = ("processes", "conformance", "clients")

@@ -39,7 +39,8 @@ from pathlib import Path
 from typing import IO
 
 from system_environments import HOME, ROOT, Environment
-from system_suites import SUITES, Load, Suite, called_for
+from system_suite import Load, Suite
+from system_suites import SUITES, called_for
 
 PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rs", "--tb=short")
 SHOWN_LINES = 60  # of the begin, and of the end, of the output of a suite that failed

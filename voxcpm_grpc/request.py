@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from voxcpm_grpc.abilities import Abilities, AbilityName, Ends, LatentShape, Option
+from voxcpm_grpc.abilities import Abilities, AbilityName, Ends, LatentShape, Option, unknown_speaker
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 
 Arrays = Mapping[str, np.ndarray]
@@ -33,10 +33,16 @@ class Sampling:
     cfg_value: float | None = None
     inference_timesteps: int | None = None
     temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float | None = None
+    code_temperature: float | None = None  # the codes of a step but its first have it, and the next ones
+    code_top_k: int | None = None
+    code_top_p: float | None = None
     seed: int = 0
     min_steps: int | None = None  # the speech cannot end before
-    max_steps: int | None = None  # limit of the steps; None: only the limit by text length
-    steps_per_token: float | None = None  # of the text, from which on speech runs on; somewhat more are the limit
+    max_steps: int | None = None  # steps, at most; None: only the text length limits them
+    steps_per_token: float | None = None  # steps for each token, above which speech runs on; the limit is a bit higher
     max_silent_steps: int | None = None  # silent steps after speech that end it; without a default any number
 
     def __post_init__(self) -> None:
@@ -61,7 +67,7 @@ OPTIONS = tuple(field.name for field in fields(Sampling) if field.name not in OW
 
 
 def _check(ok: bool, name: str, value: float, rule: str) -> None:
-    if not ok:  # written so that NaN fails every comparison
+    if not ok:  # this form lets NaN fail every comparison
         raise InvalidRequest(f"{name} is {value}; {rule}", field=name)
 
 
@@ -82,7 +88,7 @@ class VoicePart:
 
     content: Arrays
     tracks: tuple[str, ...]
-    text: str = ""  # the transcript; of a prompt
+    text: str = ""  # a prompt has a transcript
 
     def __post_init__(self) -> None:
         lengths = [self.content[name].shape[:1] for name in self.tracks if name in self.content]
@@ -124,10 +130,10 @@ def joined(parts: Sequence[VoicePart], text: str) -> VoicePart:
 class Adapter:
     """A LoRA adapter. Its content is its identity: engines share memory and cached prompts by the fingerprint."""
 
-    fingerprint: str  # a hash of its files
-    directory: str  # with its files, where the engine runs
-    name: str  # by which requests choose it
-    source: str  # the operator's words for its place
+    fingerprint: str  # the fingerprint is a hash of the files
+    directory: str  # the directory has the files, where the engine runs
+    name: str  # requests choose the adapter by it
+    source: str  # the operator names the files so
 
 
 def content_of(adapter: Adapter | None) -> str:
@@ -137,18 +143,22 @@ def content_of(adapter: Adapter | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditioning:
-    """The voice: a prompt to continue, a reference for the timbre, or both (HiFi); and the adapter that speaks."""
+    """The voice: a prompt to continue, a reference for the timbre, or both (HiFi), or the name of a voice of the model.
+
+    And the adapter that speaks.
+    """
 
     prompt: VoicePart | None = None
     reference: VoicePart | None = None
-    adapter: Adapter | None = None  # None: the model alone
+    speaker: str = ""  # ModelInfo.speakers has it, in any case of letters
+    adapter: Adapter | None = None  # None: the model speaks alone
 
 
 class Priority(StrEnum):
     """The priority of a request for the slots and the memory of an engine."""
 
     INTERACTIVE = "interactive"  # somebody listens
-    BATCH = "batch"  # runs when no interactive request needs its slot or its memory
+    BATCH = "batch"  # the request runs when no interactive one needs its slot or its memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +166,11 @@ class Request:
     """A segment of text to speak.
 
     `style` describes the voice or the delivery, and `language` is that of the text, a BCP 47 tag; both may be empty.
-    The noise depends on seed, `turn` and `segment`, so that segments differ and a repeated request gives the same
-    speech. `keep_speech` requests the generated speech at the end, with which the next segment can continue.
-    `continues` means that audio of an earlier segment was sent, and a full queue accepts the request; `lead_seconds` of
-    that audio are still to be played. A batch request gets a slot after all interactive ones, and gives it up to them.
-    `log_id` is the request id of the RPC, for the log of the engine. More text follows an `open` request.
+    The noise depends on seed, `turn` and `segment`, so that segments differ and a repeated request sounds the same.
+    `keep_speech` requests the speech at the end, with which the next segment can continue. `continues` means that audio
+    of an earlier segment was sent, and a full queue accepts the request; `lead_seconds` of that audio are still to be
+    played. A batch request gets a slot after all interactive ones, and gives it up to them. `log_id` is the RPC's id.
+    More text follows an `open` request. A text that `arrives` is read while it is spoken, also where it comes whole.
     """
 
     id: str
@@ -177,6 +187,7 @@ class Request:
     log_id: str = ""
     priority: Priority = Priority.INTERACTIVE
     open: bool = False
+    arrives: bool = False
 
     @property
     def is_batch(self) -> bool:
@@ -187,15 +198,15 @@ class FinishReason(StrEnum):
     """The reason for the end of a segment."""
 
     STOP = "stop"  # the model ended the speech
-    MAX_STEPS = "max_steps"  # the limit of the request or of its text length
-    SILENCE = "silence"  # the silent patches after speech that the request allows
+    MAX_STEPS = "max_steps"  # the request or its text length sets this limit
+    SILENCE = "silence"  # the request allows no more silent patches after speech
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """The steps that one engine has made of a stream, behind which another one goes on."""
 
-    steps: bytes  # of the model: `SpeechModel.step_bytes` for each
-    chunks: int  # of audio that they have made
+    steps: bytes  # bytes of the model, `SpeechModel.step_bytes` for each step
+    chunks: int  # chunks of audio that they have made
     silent: int = NOT_SPOKEN  # silent steps after speech
 
 
@@ -207,15 +218,15 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     queue_seconds: float
     prompt_tokens: int  # positions of the prompt
-    cached_tokens: int  # of these, found in the prefix cache
+    cached_tokens: int  # positions of these, found in the prefix cache
 
 
 class AudioChunk(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """The audio of one step, and what another engine needs of it to go on with the stream: see `History`."""
 
-    index: int  # of the step, from 0
+    index: int  # steps before it
     samples: np.ndarray  # float32 [samples] at the model's output rate
-    steps: bytes = b""  # of the model: this step, behind those without audio since the last chunk
+    steps: bytes = b""  # bytes of this step, behind those of the steps without audio since the last chunk
     silent: int = NOT_SPOKEN  # silent steps after speech
     last: bool = False  # the speech ends with it
 
@@ -225,18 +236,19 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     reason: FinishReason
     steps: int
-    engine_seconds: float  # in a slot
-    speech: VoicePart | None = None  # without its text, if the request keeps it
+    engine_seconds: float  # seconds in a slot
+    speech: VoicePart | None = None  # the text is left out if the request keeps it
     ran_on: bool = False  # it has `steps_per_token` for its text or more, as speech that goes wrong often has
-    unread: str = ""  # the end of the text, which the model has not read
+    unread: str = ""  # the model has not read this end of the text
+    characters: int = 0  # all its text so far has so many
 
 
 class CodecChunk(msgspec.Struct, frozen=True, tag=True):
     """A part of the result of a codec job. Parts come in order, and the last one is empty."""
 
-    array: np.ndarray  # a part of an array of a voice, or audio, float32 [samples]
+    array: np.ndarray  # samples float32 [samples], or a part of an array of a voice
     last: bool
-    name: str = ""  # of the array of a voice
+    name: str = ""  # the array of a voice has this name
 
 
 Event = Admitted | AudioChunk | Finished
@@ -248,11 +260,11 @@ class ModelInfo:
 
     name: str
     architecture: str
-    fingerprint: str  # a hash of the checkpoint; voices belong to models with the same one
+    fingerprint: str  # it is a hash of the checkpoint; voices belong to models with the same one
     input_sample_rate: int
     output_sample_rate: int
-    samples_per_step: int  # output samples of one step
-    input_samples_per_step: int  # of a recording
+    samples_per_step: int  # samples of one step of output
+    input_samples_per_step: int  # samples of one step of a recording
     max_model_len: int  # positions of a sequence
     max_slots: int
     max_queue: int | None = None  # requests that may wait for a slot; None: the engine alone knows
@@ -260,12 +272,14 @@ class ModelInfo:
     ends: Ends
     abilities: Abilities
     latents: LatentShape | None = None  # None: the model has no latents
-    tracks: tuple[str, ...]  # the arrays of a voice that have an entry for each step
-    speech_languages: tuple[str, ...] = ()  # that a request may name, as BCP 47 tags
+    tracks: tuple[str, ...]  # these arrays of a voice have an entry for each step
+    speech_languages: tuple[str, ...] = ()  # a request may name these BCP 47 tags
+    speakers: tuple[str, ...] = ()  # the built-in voices have these names, in lower case and in order
+    reads_transcripts: bool = False  # a transcript of other words makes the speech of a prompt fail
     device: str
     dtype: str
     codec_dtype: str
-    languages: tuple[str, ...] = ()  # that the model claims to speak, as BCP 47 tags; empty: it makes no claim
+    languages: tuple[str, ...] = ()  # the model claims to speak these BCP 47 tags; empty: it makes no claim
 
     def can(self, ability: AbilityName) -> bool:
         return not getattr(self.abilities, ability)
@@ -278,6 +292,7 @@ class ModelInfo:
             "reference": Reason.REFERENCES_NOT_SUPPORTED,
             "hifi": Reason.REFERENCES_NOT_SUPPORTED,
             "style": Reason.STYLES_NOT_SUPPORTED,
+            "language": Reason.LANGUAGES_NOT_SUPPORTED,
         }.get(ability, Reason.NOT_SUPPORTED_BY_MODEL)
         raise FailedPrecondition(self._sentence(ability), field=field, reason=reason, model=self.name)
 
@@ -285,6 +300,13 @@ class ModelInfo:
         """Raise InvalidRequest, for the style of a request with a prompt, unless the model can combine them."""
         if not self.can("style_with_prompt"):
             raise InvalidRequest(self._sentence("style_with_prompt"), field=field)
+
+    def require_language(self, language: str) -> None:
+        """Raise an error unless the model can be told to speak this language, a BCP 47 tag."""
+        self.require("language", "language")
+        if language not in self.speech_languages:
+            allowed = ", ".join(self.speech_languages)
+            raise InvalidRequest(f"language is {language!r}; it must be one of {allowed}", field="language")
 
     def _sentence(self, ability: AbilityName) -> str:
         return getattr(self.abilities, ability).replace("{model}", self.name)
@@ -295,36 +317,38 @@ class ModelInfo:
 
     def completed(self, sampling: Sampling) -> Sampling:
         """The parameters with the defaults of the model. Raises InvalidRequest or FailedPrecondition."""
-        lacking = (name for name in OPTIONS if getattr(sampling, name) is not None and not self.option(name))
-        if name := next(lacking, ""):
-            has = ", ".join(option.name for option in self.options)
-            raise FailedPrecondition(
-                f"{self.name}, the model of this server, has no {name}; its sampling options are {has or 'none'}",
-                field=name,
-                reason=Reason.OPTION_NOT_SUPPORTED,
-                option=name,
-                allowed=has,
-            )
-        given = [(option, getattr(sampling, option.name)) for option in self.options]
-        given = [(option, option.default if value is None else value) for option, value in given]
-        for option, value in given:
-            option.check_range(value)
-        for option, value in given:
+        has = [option.name for option in self.options]
+        for name in OPTIONS:
+            if name not in has and getattr(sampling, name) is not None:
+                raise FailedPrecondition(
+                    f"{self.name}, the model of this server, has no {name}; "
+                    f"its sampling options are {', '.join(has) or 'none'}",
+                    field=name,
+                    reason=Reason.OPTION_NOT_SUPPORTED,
+                    option=name,
+                    allowed=", ".join(has),
+                )
+        missing: dict[str, float] = {}
+        values = [getattr(sampling, name) for name in has]
+        for index, option in enumerate(self.options):
+            if values[index] is None:
+                missing[option.name] = values[index] = option.default
+            _check(option.low <= values[index] <= option.high, option.name, values[index], option.rule)
+        for option, value in zip(self.options, values, strict=True):
             option.check_choice(value)
-        ends, least, silent = self.ends, sampling.min_steps, sampling.max_silent_steps
-        if least is None:
-            least = ends.min_steps if sampling.max_steps is None else min(ends.min_steps, sampling.max_steps)
-        wanted = {option.name: value for option, value in given} | {
-            "min_steps": least,
-            "steps_per_token": sampling.steps_per_token or ends.steps_per_token,
-            "max_silent_steps": ends.max_silent_steps if silent is None else silent,
-        }
-        missing = {name: value for name, value in wanted.items() if getattr(sampling, name) != value}
+        ends, most = self.ends, sampling.max_steps
+        if sampling.min_steps is None:
+            missing["min_steps"] = ends.min_steps if most is None else min(ends.min_steps, most)
+        if not sampling.steps_per_token:
+            missing["steps_per_token"] = ends.steps_per_token
+        if sampling.max_silent_steps is None and ends.max_silent_steps is not None:
+            missing["max_silent_steps"] = ends.max_silent_steps
         return replace(sampling, **missing) if missing else sampling  # an engine gets what a front has completed
 
     def checked(self, request: Request) -> Request:
         """The request with the defaults of the model.
 
+        Whether it may have no voice is for fronts to check: the first request of an engine has none with any model.
         Raises InvalidRequest, or FailedPrecondition for what the model or the server lacks.
         """
         voice = request.conditioning
@@ -333,9 +357,8 @@ class ModelInfo:
             (prompt, "prompt", "prompt"),
             (reference, "reference", "reference"),
             (prompt and reference, "hifi", "reference"),
-            (not (prompt or reference), "no_voice", "conditioning"),
+            (bool(voice.speaker), "speaker", "speaker"),
             (bool(request.style), "style", "style"),
-            (bool(request.language), "language", "language"),
             (voice.adapter is not None, "lora", "lora"),
             (request.open, "text_streaming", "text"),
         )
@@ -344,11 +367,10 @@ class ModelInfo:
                 self.require(ability, name)
         if request.style and prompt:
             self.require_style_with_prompt("style")
-        if request.language and request.language not in self.speech_languages:
-            raise InvalidRequest(
-                f"language is {request.language!r}; it must be one of {', '.join(self.speech_languages)}",
-                field="language",
-            )
+        if request.language:
+            self.require_language(request.language)
+        if voice.speaker and voice.speaker.lower() not in self.speakers:
+            raise unknown_speaker(voice.speaker, self.speakers)
         sampling = self.completed(request.sampling)
         return request if sampling is request.sampling else replace(request, sampling=sampling)
 
@@ -366,9 +388,9 @@ class Stats:
     pages_total: int = 0
     page_size: int = 0  # positions of a page
     steps: int = 0
-    chunks: int = 0  # of audio that were made
+    chunks: int = 0  # chunks of audio that were made
     preemptions: int = 0
-    swaps: int = 0  # of streams that have given their slot up
+    swaps: int = 0  # times that a stream has given its slot up
     prefix_hit_tokens: int = 0
     prefill_tokens: int = 0
     finished: int = 0

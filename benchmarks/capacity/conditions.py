@@ -13,7 +13,7 @@ from benchmarks.measuring.flags import add_output_flags
 from benchmarks.serving import rows
 from benchmarks.serving.rows import Row
 from voxcpm_client import Client, ModelInfo
-from voxcpm_grpc.gpus import visible_gpus
+from voxcpm_grpc.machine.gpus import visible_gpus
 
 NO_LIMIT = ("--limits.max-streams", "100000")  # flags of the server: its engines limit the load, not its settings
 

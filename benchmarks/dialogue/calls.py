@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.dialogue.scripts import Script
 from voxcpm_client import AsyncClient, SpeechError
-from voxcpm_client.results import Chunk, Summary
 from voxcpm_client.stream import AsyncSession
+from voxcpm_client.values.results import Chunk, Summary
 
 LEAD = 0.2  # seconds from opening the stream to the first word; an agent opens it before its model writes
 INCOMPLETE = "INCOMPLETE"  # the code of a call that ended with OK before all text was audio

@@ -28,9 +28,9 @@ from benchmarks.measuring.environment import command, gpu_memory_gib, versions
 from benchmarks.measuring.flags import command_parser, integers
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.checkpoint import resolve
-from voxcpm_grpc.engine.compilation import compile_now
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
+from voxcpm_grpc.engine.start.compilation import compile_now
 from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, Request, Role
 from voxcpm_grpc.settings.engine import EngineSettings
 

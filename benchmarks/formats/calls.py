@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from voxcpm_client import Client
-from voxcpm_client.results import Chunk
+from voxcpm_client.values.results import Chunk
 from voxcpm_grpc.audio import AudioFormat
 
 MODES = ("plain", "interrupted", "resumed")

@@ -41,9 +41,10 @@ from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import add_output_flags, command_parser, integers, words
 from benchmarks.serving.clients import HEAD_START, ClientProcesses, default_processes
 from benchmarks.serving.requests import RequestShape, UserRequests, closed_loop
+from voxcpm_grpc.aio.event_loops import loop_factory
 from voxcpm_grpc.pool.engine_call import WAIT_SECONDS, EngineCall
 from voxcpm_grpc.pool.engine_pool import WINDOW_CHUNKS, EnginePool
-from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
+from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
 from voxcpm_grpc.request import Event, Request
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.operation import MetricsSettings
@@ -52,7 +53,6 @@ from voxcpm_grpc.settings.security import AuthSettings
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_server.app import running_server
 from voxcpm_server.auth import keys
-from voxcpm_server.event_loop import loop_factory
 
 SHORT_SHARE = 10  # steps of a long request for each step of a short one
 SHORT_REQUESTS = 5  # short requests of a user for each long one

@@ -11,7 +11,7 @@ from benchmarks.measuring.texts import text
 from benchmarks.serving.clients import CALL_SECONDS
 from benchmarks.serving.requests import PlannedRequest, RequestShape, UserRequests
 from voxcpm_client import AsyncClient
-from voxcpm_client.options import SpeechOptions
+from voxcpm_client.values.options import SpeechOptions
 
 
 @dataclass(slots=True, kw_only=True)

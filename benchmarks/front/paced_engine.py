@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from voxcpm_grpc.abilities import Abilities, Ends, Option
-from voxcpm_grpc.engine.adapters import Adapters
+from voxcpm_grpc.engine.scheduling.adapters import Adapters
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.request import (
     Admitted,
@@ -39,7 +39,11 @@ INFO = ModelInfo(
     input_samples_per_step=2560,
     max_model_len=8192,
     max_slots=1024,
-    options=(Option(name="inference_timesteps", default=10, low=1, high=100, rule="it must be from 1 to 100"),),
+    options=(
+        Option(name="cfg_value", default=2.0, low=0, high=10, rule="it must be from 0 to 10"),
+        Option(name="inference_timesteps", default=10, low=1, high=100, rule="it must be from 1 to 100"),
+        Option(name="temperature", default=1.0, low=0, high=2, rule="it must be from 0 to 2"),
+    ),
     abilities=Abilities(),
     tracks=("latents",),
     ends=Ends(min_steps=2, steps_per_token=6.0),
@@ -102,6 +106,9 @@ class PacedEngine:
 
     def paused(self, id: str) -> bool:
         return id in self._streams and self._streams[id].paused
+
+    def needs_text(self, id: str) -> bool:
+        return False
 
     def cancel(self, id: str) -> None:
         self._streams.pop(id, None)

@@ -15,15 +15,15 @@ from functools import partial
 
 from benchmarks.front.paced_engine import MakePaced
 from benchmarks.measuring.flags import command_parser
+from voxcpm_grpc.aio.event_loops import loop_factory
 from voxcpm_grpc.logs import set_up
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
+from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.text import TextSettings
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_server.app import running_server
-from voxcpm_server.event_loop import loop_factory
 from voxcpm_server.fronts import running_fronts
 
 MAX_STREAMS = 100_000

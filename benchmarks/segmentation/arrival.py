@@ -16,7 +16,7 @@ from typing import Protocol
 from benchmarks.segmentation.corpus import Text, spoken_end
 from benchmarks.segmentation.rules import Cut, Rule
 from benchmarks.segmentation.scoring import Trial
-from voxcpm_server.speech.characters import is_joined
+from voxcpm_server.text.words.characters import is_joined
 
 INTERVAL = 0.05  # seconds
 PAUSE = 3.0  # seconds

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import sentencex
 
-from voxcpm_server.speech.segmenter import Segmenter
-from voxcpm_server.wire.inputs import Segmentation
+from voxcpm_server.text.segments.segmenter import Segmenter
+from voxcpm_server.values.inputs import Segmentation
 
 CJK_TERMINATORS = "。！？｡．"
 CLOSERS = "”’」』）〉》】)\"'"

@@ -21,7 +21,7 @@ from benchmarks.measuring.texts import text
 from benchmarks.serving.recordings import recording
 from benchmarks.serving.requests import Call, PlannedRequest, RequestShape, UserRequests
 from voxcpm_client import AsyncClient, SpeechError
-from voxcpm_client.options import SpeechOptions
+from voxcpm_client.values.options import SpeechOptions
 
 CONNECT_SECONDS = 60.0
 CALL_SECONDS = 300.0  # timeout of a call

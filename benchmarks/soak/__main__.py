@@ -32,26 +32,29 @@ from benchmarks.measuring.flags import add_output_flags, command_parser
 from benchmarks.serving.clients import default_processes
 from benchmarks.serving.servers import Server
 from benchmarks.soak import deaths, deaths_page, page
-from benchmarks.soak.actions import ACTIONS, Action, delete_abandoned, short_request
+from benchmarks.soak.actions import (
+    ACTIONS,
+    Action,
+    Caller,
+    attempt,
+    caller_of,
+    delete_abandoned,
+    say_what_lacks,
+    short_request,
+)
 from benchmarks.soak.processes import Sample, sample
-from voxcpm_client import AsyncClient, SpeechError
+from voxcpm_client import AsyncClient
 
 SETTLE_SECONDS = 2.0  # until the server has ended the calls that were broken off
 
 
-async def load(
-    client: AsyncClient, users: int, turns: Iterable[Action], chance: random.Random, done: Counter[str]
-) -> None:
+async def load(caller: Caller, users: int, turns: Iterable[Action], done: Counter[str]) -> None:
     """Run actions in so many tasks, which take them from `turns`."""
     waiting = iter(turns)
 
     async def user() -> None:
         for action in waiting:
-            try:
-                await action(client, chance)
-                done[action.__name__] += 1
-            except SpeechError as error:
-                done[f"{action.__name__}: {type(error).__name__}"] += 1
+            await attempt(action, caller, done)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(users):
@@ -69,12 +72,14 @@ async def measure(
 ) -> tuple[list[Sample], Counter[str]]:
     """The load lasts so many minutes, or for so many short requests if they are more than 0."""
     chance, done, taken = random.Random(seed), Counter[str](), []
-    began = time.monotonic()
     async with AsyncClient((await asyncio.to_thread(server.targets))[0]) as client:
+        caller = await caller_of(client, chance)
+        say_what_lacks(caller)
+        began = time.monotonic()
         for part in range(samples):
             timed = until(began + 60 * minutes * (part + 1) / samples, chance)
             turns = repeat(short_request, requests // samples) if requests else timed
-            await load(client, users, turns, chance, done)
+            await load(caller, users, turns, done)
             await asyncio.sleep(SETTLE_SECONDS)
             await delete_abandoned(client)
             voices = sum(voice.created is not None for voice in await client.voices())

@@ -15,9 +15,9 @@ from typing import Any
 from benchmarks.measuring.statistics import quantile
 from benchmarks.measuring.texts import text
 from benchmarks.serving.clients import ClientProcesses
-from benchmarks.soak.actions import ACTIONS
-from voxcpm_client import AsyncClient, SpeechError
-from voxcpm_client.options import SpeechOptions
+from benchmarks.soak.actions import ACTIONS, Caller, attempt, caller_of, failure, say_what_lacks
+from voxcpm_client import AsyncClient
+from voxcpm_client.values.options import SpeechOptions
 
 WAYS = ("kill", "stop", "drain")  # how an engine ends, in this order
 SHORTEST, LONGEST = 40, 400  # characters of a text
@@ -74,11 +74,11 @@ class Part:
 
 
 class Listener:
-    """A client that sends requests, and what came of them. began: the clock at which the load starts."""
+    """A caller that sends requests, and what came of them. began: the clock at which the load starts."""
 
-    def __init__(self, client: AsyncClient, part: Part, began: float) -> None:
-        self.client, self.part, self.began = client, part, began
-        self.chance = random.Random(part.seed)
+    def __init__(self, caller: Caller, part: Part, began: float) -> None:
+        self.caller, self.part, self.began = caller, part, began
+        self.chance = caller.chance
         self.streams: list[Listened] = []
         self.done: Counter[str] = Counter()
 
@@ -96,7 +96,7 @@ class Listener:
         asked, played, arrived = perf_counter(), 0.0, 0.0
         try:
             words = text(number, self.chance.randint(SHORTEST, LONGEST))
-            async with self.client.speak(words, **options) as stream:
+            async with self.caller.client.speak(words, **options) as stream:
                 async for chunk in stream:
                     if not chunk.sample_count:
                         continue
@@ -111,17 +111,12 @@ class Listener:
                     played = max(played, now) + chunk.sample_count / chunk.sample_rate
                     arrived = now
                 one.continuations = stream.summary.continuations if stream.summary else 0
-        except SpeechError as error:
-            one.error = f"{type(error).__name__}: {error}"
+        except Exception as error:  # the load goes on whatever becomes of a stream
+            one.error = failure(error)
 
     async def act(self) -> None:
         """Upload, break off or interrupt."""
-        action = self.chance.choice(ACTIONS)
-        try:
-            await action(self.client, self.chance)
-            self.done[action.__name__] += 1
-        except SpeechError as error:
-            self.done[f"{action.__name__}: {type(error).__name__}: {error}"] += 1
+        await attempt(self.chance.choice(ACTIONS), self.caller, self.done)
 
     async def load(self) -> None:
         """Send the requests at their times, whatever becomes of them, and wait for all."""
@@ -137,7 +132,8 @@ class Listener:
 
 async def send(client: AsyncClient, parts: Sequence[Part], _: Any, start: float) -> list[Any]:
     """The streams of a part of a load, and its other calls. For `ClientProcesses`."""
-    listener = Listener(client, parts[0], start)
+    caller = await caller_of(client, random.Random(parts[0].seed))
+    listener = Listener(caller, parts[0], start)
     await listener.load()
     return [listener.streams, listener.done]
 
@@ -219,6 +215,8 @@ def _death_before(run: Run, one: Listened) -> Death | None:
 
 async def measure(targets: Sequence[str], admin: str, parts: Sequence[Part], *, every: float) -> Run:
     """Send the parts of a load, each from a process of its own, while engines end."""
+    async with AsyncClient(targets[0]) as client:
+        say_what_lacks(await caller_of(client, random.Random()))
     with ClientProcesses(targets, len(parts), send) as clients:
         async with AsyncClient(admin, retries=0) as operator:
             run = Run()

@@ -37,8 +37,8 @@ from benchmarks.trace.activities import (
 )
 from benchmarks.trace.parts import measure
 from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.engine.device.graphs import generate_buckets
 from voxcpm_grpc.engine.engine import Engine
-from voxcpm_grpc.engine.graph import batch_buckets
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.request import AudioChunk
 from voxcpm_grpc.settings.engine import EngineSettings
@@ -99,7 +99,9 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw two steps of each count into this file")
     options = parser.parse_args()
 
-    counts = batch_buckets(options.slots) if options.streams == "all" else [int(n) for n in options.streams.split(",")]
+    counts = (
+        generate_buckets(options.slots) if options.streams == "all" else [int(n) for n in options.streams.split(",")]
+    )
     settings = EngineSettings(
         device="cuda", max_slots=max(counts), timesteps=(options.timesteps,), graphs=not options.eager
     )

@@ -8,9 +8,9 @@ from functools import partial
 import torch
 
 from benchmarks.replays import median_seconds
+from voxcpm_grpc.engine.device.graphs import advance_buckets, bucket
+from voxcpm_grpc.engine.device.rows import step_rows
 from voxcpm_grpc.engine.engine import Engine
-from voxcpm_grpc.engine.graph import advance_buckets, bucket
-from voxcpm_grpc.engine.rows import step_rows
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 
 

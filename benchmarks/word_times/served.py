@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 
 from benchmarks.word_times.engine import MakeFlite
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
+from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
 from voxcpm_grpc.settings.schema import Settings
-from voxcpm_grpc.settings.text import TextSettings
+from voxcpm_grpc.settings.text import TextSettings, WordSettings
 from voxcpm_grpc.settings.voices import VoiceSettings
-from voxcpm_grpc.settings.words import WordSettings
 from voxcpm_server.app import running_server
 
 

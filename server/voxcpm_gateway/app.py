@@ -15,18 +15,18 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
 from voxcpm_client import AsyncClient, SpeechError
-from voxcpm_gateway import older, openai, operation
-from voxcpm_gateway.access import Access
-from voxcpm_gateway.bodies import BodyLimits
 from voxcpm_gateway.config import GatewayConfig
 from voxcpm_gateway.errors import HttpError, respond
 from voxcpm_gateway.metrics import GatewayMetrics
 from voxcpm_gateway.middleware import Addresses, ExchangeLog
+from voxcpm_gateway.requests.access import Access
+from voxcpm_gateway.requests.bodies import BodyLimits
+from voxcpm_gateway.routes import older, openai, operation
+from voxcpm_gateway.speech.voice_names import VoiceNames
 from voxcpm_gateway.state import GatewayState
-from voxcpm_gateway.voice_names import VoiceNames
-from voxcpm_grpc.web_names import EVERY, allowed_host, allowed_origin
+from voxcpm_grpc.network.web_names import EVERY, allowed_host, allowed_origin
 
-OTHERS = ("voxcpm_gateway.websocket", "voxcpm_gateway.page")
+OTHERS = ("voxcpm_gateway.routes.websocket", "voxcpm_gateway.page")
 log = logging.getLogger("voxcpm_gateway")
 
 

@@ -37,37 +37,39 @@ TYPES: Mapping[int, str] = {
     403: "permission_error",
     429: "rate_limit_error",
 }
-CODES: Mapping[int, str] = {  # those that OpenAI's API has too
+CODES: Mapping[int, str] = {  # OpenAI's API has them too
     401: "invalid_api_key",
     404: "not_found",
     405: "method_not_allowed",
     429: "rate_limit_exceeded",
 }
-LOST: Mapping[int, str] = {  # for callers, instead of words about the connection to the server
+LOST: Mapping[int, str] = {  # callers get these words instead of those about the connection to the server
     429: "the server takes no more calls now; try again later",
     501: "the server does not have this call; it is of another version than the gateway",
     503: "the server cannot be reached, or has ended; try again",
     504: "the call took longer than the gateway waits for the server; send less at a time, or try again",
 }
 FAILED = "the call has failed; the gateway's log has the cause under the request id"
-REFUSALS: Mapping[str, int] = {  # by the reason, before the code
+REFUSALS: Mapping[str, int] = {  # the reason decides before the code does
     "CREDENTIAL_TOO_LONG": 431,
     "METADATA_TOO_LONG": 431,
     "MESSAGE_TOO_LARGE": 413,
 }
-VOICE = "config.conditioning.voice"  # path of the voice in the gRPC request
-MISSING: Mapping[str, str] = {  # other paths, by the reason
+VOICE = "config.conditioning.voice"  # the gRPC request has the voice at this path
+MISSING: Mapping[str, str] = {  # the keys are reasons, the values are other paths
+    "LANGUAGES_NOT_SUPPORTED": "config.turn.language",
     "LORA_NOT_FOUND": "lora",
     "MODEL_NOT_FOUND": "model",
     "NAME_TAKEN": "display_name",
     "PRESET_NOT_FOUND": VOICE,
     "VOICE_NOT_FOUND": VOICE,
 }
-QUOTED = r"(?<!\w)'[^']*'"  # a value in a message
-PATH = re.compile(rf"{QUOTED}|[a-z][a-z0-9]*(?:[._][a-z0-9]+)+")  # or what may be the name or the path of a field
+QUOTED = r"(?<!\w)'[^']*'"  # a message quotes a value so
+# A word of this form may be the name or the path of a field, unless it is quoted.
+PATH = re.compile(rf"{QUOTED}|[a-z][a-z0-9]*(?:[._][a-z0-9]+)+")
 SUBJECT = re.compile(r"(?:(?:an?|the) )?([a-z_]+)")
-REMEDY = re.compile(r",? or \w+ ([a-z]+(?:_[a-z]+)+)\b")  # one of several, with the name of a field
-RETRY_SECONDS = 1  # for a refusal that gives no time
+REMEDY = re.compile(r",? or \w+ ([a-z]+(?:_[a-z]+)+)\b")  # the last one of several remedies names a field
+RETRY_SECONDS = 1  # seconds for a refusal that gives no time
 
 
 class HttpError(Exception):
@@ -145,10 +147,10 @@ def from_server(error: SpeechError, names: Mapping[str, str] = NO_FIELDS) -> Htt
 def _parameter(error: SpeechError, names: Mapping[str, str]) -> str | None:
     """The caller's field at fault.
 
-    The server gives the path of a field with a wrong value, and the reason where a thing is missing. Where a field does
-    not fit the server, the message alone names it.
+    The server gives the path of a field with a wrong value, the reason where a thing is missing, and the option that a
+    model does not have. Where another field does not fit the server, the message alone names it.
     """
-    path = re.sub(r"\[\d+\]", "", error.field) or MISSING.get(error.reason, "")
+    path = re.sub(r"\[\d+\]", "", error.field) or MISSING.get(error.reason, "") or error.details.get("option", "")
     if not path and error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
         path = _named(re.sub(QUOTED, "", error.message), names)
     whole, *shorter = _prefixes(path)

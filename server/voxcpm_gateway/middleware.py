@@ -7,20 +7,19 @@ import logging
 import re
 
 from starlette.datastructures import Headers
-from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from voxcpm_gateway.bodies import ClientGone
 from voxcpm_gateway.errors import as_http
 from voxcpm_gateway.exchange import REQUEST_ID, Exchange, usable_request_id
 from voxcpm_gateway.metrics import GatewayMetrics
-from voxcpm_gateway.speaking import CLIENT_CLOSED
+from voxcpm_gateway.requests.bodies import ClientGone
+from voxcpm_gateway.speech.speaking import CLIENT_CLOSED
 from voxcpm_grpc.logs import LogLine
 
 log = logging.getLogger("voxcpm_gateway")
 
-SLASH_AT_END = re.compile(rb"[^/]/\Z")  # one that belongs to the name of a voice comes as %2F
-PROBES = ("/health", "/ready", "/metrics")  # logged at the level debug
+SLASH_AT_END = re.compile(rb"[^/]/\Z")  # a slash that belongs to the name of a voice comes as %2F
+PROBES = ("/health", "/ready", "/metrics")  # they are logged at the level debug
 
 
 class ExchangeLog:
@@ -66,7 +65,6 @@ class ExchangeLog:
             if not exchange.status:
                 await found.response()(scope, receive, counted)
         finally:
-            exchange.route = _route(scope)
             self._metrics.ended(exchange)
             level = logging.DEBUG if exchange.route in PROBES else logging.INFO
             log.log(level, _line(scope, exchange))
@@ -93,18 +91,12 @@ def _complete(start: Message, exchange: Exchange) -> None:
     start.setdefault("headers", []).extend((name.encode(), value.encode("latin-1")) for name, value in headers.items())
 
 
-def _route(scope: Scope) -> str:
-    """The address as the routes write it; empty for unknown addresses, which are without number."""
-    route = scope.get("route")
-    return route.path.replace(":path}", "}") if isinstance(route, Route) else ""
-
-
 def _line(scope: Scope, exchange: Exchange) -> LogLine:
     client = scope.get("client")
     return LogLine(
         "http",
         request_id=exchange.request_id,
-        method=scope.get("method", "GET"),  # of a handshake
+        method=scope.get("method", "GET"),  # a handshake has no method
         route=exchange.route,
         status=exchange.status,
         code=exchange.code,

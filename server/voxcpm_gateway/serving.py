@@ -14,24 +14,24 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from voxcpm_gateway import websocket
 from voxcpm_gateway.app import create_app
 from voxcpm_gateway.config import GatewayConfig
+from voxcpm_gateway.connections.handshake import WebSocketConnection
+from voxcpm_gateway.connections.http_connection import ConnectionOptions, HttpConnection
+from voxcpm_gateway.connections.open_connections import WaitingConnections, most_waiting
 from voxcpm_gateway.errors import HttpError
 from voxcpm_gateway.exchange import Exchange
-from voxcpm_gateway.handshake import WebSocketConnection
-from voxcpm_gateway.http_connection import ConnectionOptions, HttpConnection
 from voxcpm_gateway.metrics import GatewayMetrics
 from voxcpm_gateway.middleware import ExchangeLog
-from voxcpm_gateway.waiting_connections import WaitingConnections, most_waiting
-from voxcpm_grpc.listen_address import ListenAddress, bound, cannot_listen
+from voxcpm_gateway.routes import websocket
+from voxcpm_grpc.network.addresses import ListenAddress, bound, cannot_listen
 
 log = logging.getLogger("voxcpm_gateway")
 
-STOP_SECONDS = 10.0  # for requests in progress when the gateway ends
-KEEP_ALIVE_SECONDS = 75  # of a connection without requests; more than the 60 s of many proxies
+STOP_SECONDS = 10.0  # seconds for requests in progress when the gateway ends
+KEEP_ALIVE_SECONDS = 75  # seconds of a connection without requests; many proxies keep theirs for 60 s
 BACKLOG = 2048
-MAX_WEBSOCKET_MESSAGE = 20 << 20  # room for two recordings of 6 MiB in base64
+MAX_WEBSOCKET_MESSAGE = 20 << 20  # bytes: two recordings of 6 MiB in base64 have room
 EXPECTED = (
     "ASGI callable returned without completing response.",  # a stream that failed is ended so
     "ASGI callable returned without completing handshake.",  # a refused WebSocket has had its response
@@ -45,15 +45,6 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The event loop of a gateway: uvloop's if it is installed, else asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def listening(listen: str, *, shared: bool = False) -> socket.socket:
@@ -129,7 +120,7 @@ async def serve_until_signal(
     *signals: signal.Signals,
     announce: Callable[[], None] = lambda: None,
 ) -> None:
-    """As `serve`, until one of the signals arrives. A second one does not wait for requests in progress.
+    """Do the same as `serve`, until one of the signals arrives. A second one does not wait for requests in progress.
 
     announce: called once the signals have their effect
     """

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from starlette.requests import HTTPConnection, Request
 
 from voxcpm_client import AsyncClient, ModelInfo, ServedModel, SpeechError, Unimplemented
-from voxcpm_gateway.bodies import BodyLimits
-from voxcpm_gateway.callers import KnownCallers
 from voxcpm_gateway.config import GatewayConfig
-from voxcpm_gateway.credentials import caller_client, caller_metadata
 from voxcpm_gateway.metrics import GatewayMetrics
-from voxcpm_gateway.voice_names import VoiceNames
+from voxcpm_gateway.requests.bodies import BodyLimits
+from voxcpm_gateway.requests.callers import KnownCallers, caller_client, caller_metadata
+from voxcpm_gateway.speech.voice_names import VoiceNames
 
-MODEL_SECONDS = 30.0  # age at which the description of the model is asked for again
+MODEL_SECONDS = 30.0  # from this age on the description of the model is asked for again
 
 
 @dataclass(slots=True)

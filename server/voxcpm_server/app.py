@@ -8,18 +8,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from voxcpm_grpc.home import needed_home
+from voxcpm_grpc.aio.event_loops import freeze_objects
+from voxcpm_grpc.machine.home import needed_home
+from voxcpm_grpc.machine.memory import keep_freed_memory
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server import stages
-from voxcpm_server.event_loop import freeze_objects
-from voxcpm_server.known_contracts import contracts
-from voxcpm_server.rpc.fronts import Fronts
-from voxcpm_server.rpc.server import RpcServer
+from voxcpm_server.contracts.known import contracts
+from voxcpm_server.operation.host import Fronts
+from voxcpm_server.services.server import RpcServer
 from voxcpm_server.start import Start
 
-VOICES_FOLDER = ".local/share/voxcpm-grpc/voices"  # under the user's home
+VOICES_FOLDER = ".local/share/voxcpm-grpc/voices"  # the folder lies under the user's home
+KEPT_BLOCK = 8 << 20  # bytes; the reports of a step are smaller
+KEPT_BYTES = 64 << 20  # bytes of audio that were freed
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ async def _running(plan: stages.Plan) -> AsyncIterator[Running]:
             service = stages.made_service(plan, files, observation, ports, processes, voices)
             stages.export_statistics(observation, ports, processes, voices, service)
             freeze_objects()
+            keep_freed_memory(block=KEPT_BLOCK, unused=KEPT_BYTES)
             address = await stages.accept_calls(plan, ports, service, voices.models)
             start.finish()
             await stages.log_summary(plan, observation, ports, voices, address)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from voxcpm_grpc import checkpoint, progress
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc.process import SPAWN, set_up
+from voxcpm_grpc.helper_process import SPAWN
+from voxcpm_grpc.ipc.process import set_up
 from voxcpm_grpc.progress import Progress, paced
 from voxcpm_grpc.settings.schema import Settings
 
@@ -20,7 +21,7 @@ def find_model(settings: Settings) -> Path:
 
 
 async def download(settings: Settings) -> Path:
-    """As `find_model`, in another process, which ends if this is cancelled. Reports its progress. Raises StartupError.
+    """Call `find_model` in another process, which ends if this is cancelled. Reports its progress. Raises StartupError.
 
     A thread could not be ended: the libraries for downloads start threads that the end of a process waits for.
     """
@@ -29,9 +30,10 @@ async def download(settings: Settings) -> Path:
     arrived, on_progress = asyncio.Event(), progress.listener()
     on_progress(Progress(checkpoint.DOWNLOADING))
     loop = asyncio.get_running_loop()
-    await asyncio.to_thread(process.start)  # blocks while it spawns
+    await asyncio.to_thread(process.start)  # the start blocks while it spawns
     sender.close()
-    loop.add_reader(receiver.fileno(), arrived.set)  # at each message, and at the end of the process
+    # The reader is called at each message, and at the end of the process.
+    loop.add_reader(receiver.fileno(), arrived.set)
     try:
         while True:
             await arrived.wait()

@@ -6,16 +6,16 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from voxcpm_grpc.listen_address import is_unix
-from voxcpm_grpc.pool.host import socket_fault
+from voxcpm_grpc.network.addresses import is_unix
+from voxcpm_grpc.pool.engines.host import socket_fault
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.models import ModelSettings
 from voxcpm_grpc.settings.schema import Settings
 
 # One front is full at about 100 streams a second, and from half of that on its streams begin later; an engine on a GPU
 # begins as many. Clients keep their connections, so some fronts have more streams than others. See docs/engines.md.
-LEAST, MOST = 2, 4  # fronts for each GPU
-SHARE = 0.5  # of the cores beside those of the engines, for more than the least
+LEAST, MOST = 2, 4  # each GPU has so many fronts
+SHARE = 0.5  # more fronts than the least may take this share of the cores beside those of the engines
 
 
 @dataclass(frozen=True, slots=True)

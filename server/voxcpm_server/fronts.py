@@ -14,26 +14,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from voxcpm_grpc import progress
+from voxcpm_grpc.aio.event_loops import loop_factory
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.sockets import Addresses
-from voxcpm_grpc.listen_address import MAX_PORT, ListenAddress, bound, cannot_listen, is_unix, listen_address
-from voxcpm_grpc.merged_metrics import MergedMetrics, metrics_page, new_registry
+from voxcpm_grpc.network.addresses import MAX_PORT, ListenAddress, bound, cannot_listen, is_unix, listen_address
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.host import Host
-from voxcpm_grpc.pool.host_link import connected_to_host, set_up
-from voxcpm_grpc.pool.local import LocalEngines
+from voxcpm_grpc.pool.engines.host import Host
+from voxcpm_grpc.pool.engines.host_link import connected_to_host, set_up
+from voxcpm_grpc.pool.engines.local import LocalEngines
 from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.operation import MetricsSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.app import running_server
-from voxcpm_server.event_loop import loop_factory
-from voxcpm_server.pools import found_models, local_engines
+from voxcpm_server.engines import found_models, local_engines
+from voxcpm_server.operation.merged_metrics import MergedMetrics, metrics_page, new_registry
 from voxcpm_server.stages import METRICS
 from voxcpm_server.start import StartLog
 
 log = logging.getLogger(__name__)
 
-SCRAPE_SECONDS = 5.0  # for the answers of all fronts
+SCRAPE_SECONDS = 5.0  # seconds for the answers of all fronts
 NO_SHARED_PORTS = (
     "this system does not let processes share a port; set front_ports to consecutive, without admin.listen, or fronts "
     "to 1"

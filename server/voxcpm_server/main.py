@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from voxcpm_grpc import logs
-from voxcpm_grpc.cores import available_cores
+from voxcpm_grpc.aio.event_loops import loop_factory
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.gpus import visible_gpus
+from voxcpm_grpc.machine.cores import available_cores
+from voxcpm_grpc.machine.gpus import visible_gpus
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.deprecated import deprecations
 from voxcpm_grpc.settings.models import models, on_all_gpus
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.app import running_server
 from voxcpm_server.auth.exposure import exposure
-from voxcpm_server.event_loop import loop_factory
+from voxcpm_server.engines import models_here
 from voxcpm_server.front_count import front_count
 from voxcpm_server.fronts import running_fronts
-from voxcpm_server.pools import models_here
 from voxcpm_server.signals import Signals, end_now, is_aborted
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,8 @@ def serve(settings: Settings) -> None:
     """
     logs.set_up(settings.log)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))  # until `Signals`; ends also the process that counts GPUs
+        # `Signals` replaces it; it also ends the process that counts GPUs.
+        signal.signal(number, lambda *_: sys.exit(0))
     settings = _chosen(settings)
     if fault := exposure(settings):
         log.warning("%s", fault)
@@ -49,7 +50,7 @@ def serve(settings: Settings) -> None:
     except (asyncio.CancelledError, StartupError) as error:
         if isinstance(error, StartupError) and not is_aborted():
             raise
-        end_now()  # a signal during the start, or a second one
+        end_now()  # a signal came during the start, or a second one came
 
 
 def _chosen(settings: Settings) -> Settings:
@@ -82,7 +83,7 @@ async def _serve(settings: Settings, directories: Sequence[Path | None]) -> None
     async with running_server(settings, directories=directories) as running:
         _announce(settings, [pool.info for pool in running.pools], running.address)
         if await signals.wait(running.ended()) is signal.SIGTERM:
-            await running.withdraw()  # not after Ctrl-C, for which a person waits
+            await running.withdraw()  # after Ctrl-C a person waits, so this is left out
 
 
 def _announce(settings: Settings, infos: Sequence[ModelInfo], address: str) -> None:

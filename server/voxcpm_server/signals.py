@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.process import kill_tree
 
-ABORT_SECONDS = 0.3  # for a start to end what it has begun
+ABORT_SECONDS = 0.3  # seconds for a start to end what it has begun
 
 
 class Signals:
@@ -30,7 +30,7 @@ class Signals:
         self._waiting = False
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-            signal.signal(number, self._limit_abort)  # runs also while the event loop is blocked
+            signal.signal(number, self._limit_abort)  # the handler runs also while the event loop is blocked
 
     async def wait(self, no_engine_left: Coroutine[Any, Any, object]) -> signal.Signals:
         """Wait for a signal and return it. Raises StartupError if `no_engine_left` returns first."""

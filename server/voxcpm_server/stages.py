@@ -15,44 +15,45 @@ from functools import partial
 from pathlib import Path
 
 from voxcpm_grpc import progress
-from voxcpm_grpc.audio import DecodePool, codecs
+from voxcpm_grpc.aio.tasks import close_all, keep_running
+from voxcpm_grpc.aio.threads import IoThreads
+from voxcpm_grpc.audio import codecs
+from voxcpm_grpc.audio.uploads import DecodePool
 from voxcpm_grpc.errors import StartupError, VoxCPMError
-from voxcpm_grpc.lexicon import read_lexicon
-from voxcpm_grpc.merged_metrics import metrics_page, snapshot
-from voxcpm_grpc.pool.background import close_all, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.ray.cluster import Membership
 from voxcpm_grpc.settings.models import ModelSettings
 from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.text.lexicon import read_lexicon
 from voxcpm_server.aligners.known import usable
 from voxcpm_server.aligners.pool import AlignerPool
 from voxcpm_server.auth.authenticator import Authenticator
-from voxcpm_server.http import Gateway, gateway_beside
-from voxcpm_server.pools import found_models, joined, local_model, process_pools, ray_pools
-from voxcpm_server.rpc.admin import AdminServer
+from voxcpm_server.engines import found_models, joined, local_model, process_pools, ray_pools
+from voxcpm_server.http_process import Gateway, gateway_beside
+from voxcpm_server.models import Models, load_models, model_names
+from voxcpm_server.operation.host import Fronts
+from voxcpm_server.operation.merged_metrics import metrics_page, snapshot
+from voxcpm_server.operation.metrics import Metrics
 from voxcpm_server.rpc.call import AdmissionGate
-from voxcpm_server.rpc.contract import Contract
-from voxcpm_server.rpc.fronts import Fronts
-from voxcpm_server.rpc.handler import SERVICE
-from voxcpm_server.rpc.health import Health
-from voxcpm_server.rpc.metrics import Metrics
-from voxcpm_server.rpc.models import Models, load_models, model_names
-from voxcpm_server.rpc.server import RpcServer
-from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.rpc.tracing import Tracing
-from voxcpm_server.speech.spelling import Lexicon, WordList
+from voxcpm_server.services.admin import AdminServer
+from voxcpm_server.services.contract import Contract
+from voxcpm_server.services.handler import SERVICE
+from voxcpm_server.services.health import Health
+from voxcpm_server.services.server import RpcServer
+from voxcpm_server.services.speech import VoxCPMService
 from voxcpm_server.start import Start
 from voxcpm_server.summary import summary
-from voxcpm_server.text import packages
-from voxcpm_server.text.normalizer import TextNormalizer
-from voxcpm_server.voices.store.io_threads import IoThreads
+from voxcpm_server.text.lexicon import Lexicon, WordList
+from voxcpm_server.text.normalize import packages
+from voxcpm_server.text.normalize.normalizer import TextNormalizer
 from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
 
-log = logging.getLogger("voxcpm_server.app")  # the name of these lines in the logs of operators
+log = logging.getLogger("voxcpm_server.app")  # logs of operators have these lines under this name
 
 FIRST_FRONT = "front 0"
-METRICS = "metrics"  # topic of the host's questions
+METRICS = "metrics"  # the host's questions have this topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +125,9 @@ async def engines_elsewhere(plan: Plan) -> AsyncIterator[ModelEngines | None]:
         return
     cluster = Membership(plan.settings.ray.address)
     try:
-        engines = ModelEngines(ray_pools(plan.served, cluster), [local_model(one.settings) for one in plan.served])
+        pools = ray_pools(plan.served, cluster)
         await joined(cluster)
-        yield engines
+        yield ModelEngines(pools, [local_model(one.settings) for one in plan.served])
     finally:
         await cluster.leave()
 
@@ -394,7 +395,6 @@ async def _drain(rpc: RpcServer, kind: type[BaseException] | None, *_: object) -
 
 
 async def _watch(pool: EnginePool, name: str, health: Health) -> None:
-    """Report the health of the engines of a model to load balancers."""
-    async for serving in pool.health():
+    async for serving in pool.health():  # load balancers ask for it
         log.log(logging.INFO if serving else logging.ERROR, "health serving=%s model=%s", serving, name)
         health.set_model(name, serving)

@@ -13,18 +13,18 @@ from voxcpm_grpc.progress import Progress
 
 log = logging.getLogger(__name__)
 
-LOG_SECONDS = 2.0  # between two lines about the same step of a process
-EXPECTED_SECONDS = 15.0  # of a start without a download
-DOWNLOAD_SECONDS = 30.0  # of one that has counted nothing yet
-MIN_SECONDS, MAX_SECONDS = 1.0, 60.0  # of an estimate
-OVERDUE = 0.1  # of the time so far, which a start that takes longer than expected is expected to take still
+LOG_SECONDS = 2.0  # seconds between two lines about the same step of a process
+EXPECTED_SECONDS = 15.0  # seconds of a start without a download
+DOWNLOAD_SECONDS = 30.0  # seconds of a download that has counted nothing yet
+MIN_SECONDS, MAX_SECONDS = 1.0, 60.0  # seconds of an estimate, at least and at most
+OVERDUE = 0.1  # a start that takes longer than expected is expected to take this share of the time so far still
 
 
 class StartLog:
     """Writes a line for each step of a start, and for the progress of a step one in LOG_SECONDS, and the last."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[str, float]] = {}  # by source, the step and the time of its last line
+        self._last: dict[str, tuple[str, float]] = {}  # each source has the step and the time of its last line
 
     def write(self, step: Progress) -> None:
         now = time.monotonic()
@@ -52,7 +52,7 @@ class Start:
         self._engine_lines = engine_lines
         self._log = StartLog()
         self._finished = False
-        self._steps: dict[str, tuple[Progress, float]] = {}  # the last one of each process, and its begin
+        self._steps: dict[str, tuple[Progress, float]] = {}  # each process has its last step, and when that began
 
     def on_progress(self, step: Progress) -> None:
         """Take note of a step, of this process or of an engine. After the start, engines that restart are logged."""

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit, urlunsplit
 from voxcpm_grpc import __version__
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.settings.schema import Settings
-from voxcpm_server.rpc.models import Models
+from voxcpm_server.models import Models
 
-ANSWER_SECONDS = 1.0  # for the sizes of an engine
+ANSWER_SECONDS = 1.0  # seconds for the sizes of an engine
 
 
 class ServerSummary(LogLine):

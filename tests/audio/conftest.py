@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from support.media import encode_file, sine
+from support.clients.media import encode_file, sine
 
 
 @pytest.fixture(scope="session")

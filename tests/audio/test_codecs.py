@@ -6,10 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-from support.decoding import decoded
+from support.clients.decoding import decoded
 
-from voxcpm_grpc.audio import AudioFormat, Encoded, Encoding, OutputPipeline, decode, resample
+from voxcpm_grpc.audio import AudioFormat, Encoded, Encoding, OutputPipeline, resample
 from voxcpm_grpc.audio.formats import BITRATES, COMPRESSION_LEVELS, rates
+from voxcpm_grpc.audio.uploads import decode
 from voxcpm_grpc.errors import InvalidRequest
 
 NATIVE = 48000

@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxcpm_grpc.audio import (
-    AudioFormat,
-    Encoded,
-    Encoding,
-    OutputPipeline,
-    WavWriter,
-    decode,
-    encoder,
-    resample,
-    wav_bytes,
-)
+from voxcpm_grpc.audio import AudioFormat, Encoded, Encoding, OutputPipeline, WavWriter, encoder, resample, wav_bytes
+from voxcpm_grpc.audio.uploads import decode
 from voxcpm_grpc.audio.wav import header
 from voxcpm_grpc.errors import Internal, InvalidRequest
 

@@ -13,8 +13,9 @@ av = pytest.importorskip("av")
 
 from av.stream import Disposition  # noqa: E402
 
-from voxcpm_grpc.audio import BadAudio, Decoded, FlawKind, check_voice, decode  # noqa: E402
-from voxcpm_grpc.audio.voice_check import flaws  # noqa: E402
+from voxcpm_grpc.audio import BadAudio  # noqa: E402
+from voxcpm_grpc.audio.uploads import Decoded, FlawKind, check_voice, decode  # noqa: E402
+from voxcpm_grpc.audio.uploads.voice_check import flaws  # noqa: E402
 
 RATE = 48000
 SECONDS = 4

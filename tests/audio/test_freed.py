@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.cycles import no_garbage
+from support.doubles.cycles import no_garbage
 
 from voxcpm_grpc.audio import AudioFormat, Encoding, OutputPipeline
 from voxcpm_grpc.audio.effects import NO_EFFECTS, Effects

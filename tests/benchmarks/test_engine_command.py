@@ -4,8 +4,8 @@ import json
 import subprocess
 import sys
 
-from support.checkpoints import TINY
-from support.waiting import HANG_SECONDS
+from support.engines.checkpoints import TINY
+from support.servers.waiting import HANG_SECONDS
 
 from benchmarks.measuring.environment import ROOT
 

@@ -1,13 +1,19 @@
-"""The page of the soak."""
+"""The calls and the page of the soak."""
 
 from __future__ import annotations
 
 import math
+import random
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from benchmarks.soak.actions import Caller, attempt, caller_of, say_what_lacks, speak
 from benchmarks.soak.deaths import Death, Listened, Run, table_of
 from benchmarks.soak.page import growth
+from voxcpm_client import Exhausted
 
 
 def samples(*points: tuple[int, float]) -> list:
@@ -43,3 +49,47 @@ def test_first_audio_around_a_death_is_that_of_the_streams_that_began_after_it()
     table = table_of(run_of(*streams, deaths=(Death(20.0, "engine", "kill"),)))
     assert table["first_audio_around_ms"]["p99"] == pytest.approx(250.0)
     assert table["first_audio_ms"]["p99"] == pytest.approx(400.0)
+
+
+class Client:
+    """A client of a server that announces encodings. `asked` has the formats of its calls, which may fail."""
+
+    def __init__(self, *encodings: str, error: Exception | None = None) -> None:
+        self.encodings, self.error = encodings, error
+        self.asked: set[str] = set()
+
+    async def model_info(self) -> Any:
+        return SimpleNamespace(encodings=self.encodings)
+
+    async def say(self, text: str, *, format: str, max_steps: int) -> None:
+        self.asked.add(format)
+        if self.error is not None:
+            raise self.error
+
+
+async def caller(client: Any) -> Caller:
+    return await caller_of(client, random.Random(1))
+
+
+async def test_a_soak_asks_for_the_formats_that_the_server_announces_and_says_which_lack(capsys):
+    client = Client("pcm_s16le", "pcm_f32le", "wav", "mulaw")
+    found = await caller(client)
+    for _ in range(50):
+        await speak(found)
+    assert client.asked == {"pcm_s16le", "wav", "mulaw"}
+    say_what_lacks(found)
+    assert capsys.readouterr().out == "the server has no mp3, ogg_opus, flac: no call asks for them\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "counted"),
+    [
+        (KeyError("details"), "speak: KeyError: 'details'"),
+        (Exhausted("full", request_id="r-1"), "speak: Exhausted: full"),
+    ],
+)
+async def test_a_call_that_fails_in_any_way_is_counted(error, counted):
+    done = Counter[str]()
+    await attempt(speak, await caller(Client("wav", error=error)), done)
+    await attempt(speak, await caller(Client("wav")), done)
+    assert done == {counted: 1, "speak": 1}

@@ -17,7 +17,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.wrappers_pb2 import StringValue
 from google.rpc.error_details_pb2 import BadRequest, RequestInfo, RetryInfo
 from google.rpc.status_pb2 import Status
-from support.waiting import HANG_SECONDS
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc.audio.wav import header as wav_header
 from voxcpm_grpc.v1 import tts_pb2 as pb

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import grpc
 import numpy as np
 import pytest
-from support.cycles import no_garbage
-from support.uploads import recording
+from support.doubles.cycles import no_garbage
+from support.servers.uploads import recording
 
 from voxcpm_client import AsyncClient, Client, DeadlineExceeded, InternalError, InvalidArgument, NotFound
 

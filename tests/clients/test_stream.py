@@ -6,7 +6,7 @@ import wave
 
 import numpy as np
 import pytest
-from support.waiting import HANG_SECONDS, wait_until
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_client import AsyncClient, Cancelled, Client, Encoding, InvalidArgument, SpeechError
 from voxcpm_grpc.v1 import tts_pb2 as pb

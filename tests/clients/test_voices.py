@@ -2,9 +2,10 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from support.waiting import HANG_SECONDS
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient, AudioFormat, Audition, Encoding, InvalidArgument, Latents, NotFound, Prompt
+from voxcpm_client.messages.responses import model_info
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 RECORDING = bytes(range(256)) * 700  # 179,200 bytes: three parts
@@ -280,21 +281,46 @@ async def test_every_option_is_sent_in_its_field(client, server):
     assert config.pacing.max_lead.ToMilliseconds() == 1500
     assert config.max_queue_time.ToMilliseconds() == 2500
     assert config.priority == pb.PRIORITY_BATCH
+    await client.say("a", segmentation="tokens")
+    assert server.calls[-1].config.segmentation.mode == pb.SEGMENTATION_MODE_TOKENS
     await client.say("a")
     config = server.calls[-1].config
     assert config.request_id and not config.turn.sampling.ListFields() and not config.segmentation.ListFields()
+
+
+CODES: dict[str, Any] = {"top_k": 7, "top_p": 0.5, "repetition_penalty": 1.25}
+CODES |= {"code_temperature": 0.0, "code_top_k": 0, "code_top_p": 0.75}
+
+
+async def test_the_options_of_a_model_of_codes_are_sent_in_their_fields(client, server):
+    await client.say("a", speech_language="de", language="en", **CODES)
+    config = server.calls[-1].config
+    assert (config.turn.language, config.segmentation.language) == ("de", "en")
+    assert config.turn.sampling == pb.Sampling(**CODES) and config.turn.sampling.HasField("code_top_k")
+    async with client.session() as session:
+        await session.set_turn(speech_language="fr", top_k=3)
+        await session.send_text("Un.")
+        await session.finish()
+        assert [chunk async for chunk in session]
+    turn = server.streams[-1].received[1].turn
+    assert turn == pb.TurnConfig(language="fr", sampling=pb.Sampling(top_k=3))
+    await client.add_reference(RECORDING, auditions=[Audition("Hello.", speech_language="de", **CODES)])
+    turn = server.calls[-1].received[-1].audition.turn
+    assert turn == pb.TurnConfig(language="de", sampling=pb.Sampling(**CODES))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"voice": [""]}, "a voice is empty"),
+        ({"top_k": -1}, "top_k=-1"),
+        ({"top_k": 1.5}, "top_k=1.5"),
         ({"voice": ["a", "b", "c"]}, "3 voices are given; use one, or a prompt and a reference"),
         ({"voice": ["a", "b"], "reference": b"x"}, "3 voices are given"),
         ({"voice": "a", "no_voice": True}, "no_voice cannot be combined"),
         ({"prompt": Prompt(b"x", "y"), "style": "calm"}, "read it aloud"),
         ({"format": "aac"}, "pcm_s16le"),
-        ({"segmentation": "never"}, "sentence, manual"),
+        ({"segmentation": "never"}, "sentence, manual, tokens"),
         ({"continuity": "some"}, "carry"),
         ({"seed": -1}, "seed=-1"),
         ({"timesteps": 2.5}, "timesteps=2.5"),
@@ -332,3 +358,21 @@ async def test_a_model_says_which_voices_and_if_styles_it_takes(client, server):
     server.older_model = True
     info = await client.model_info()
     assert (info.voice_kinds, info.styles) == (("prompt",), False)
+
+
+def test_the_description_of_a_model_of_codes_is_that_of_the_message():
+    message = pb.GetModelInfoResponse(
+        sampling_fields=["temperature", "top_k", "inference_timesteps", "seed"],
+        default_sampling=pb.Sampling(temperature=0.9, top_k=50, min_steps=2, inference_timesteps=6),
+        speech_languages=["en", "de"],
+        text_streaming=True,
+    )
+    message.default_max_silence.FromMilliseconds(2000)
+    info = model_info(message)
+    assert info.voice_kinds == (), "a server that lists its fields says all"
+    assert info.sampling_fields == ("temperature", "top_k", "timesteps", "seed")
+    assert info.default_sampling == {"temperature": 0.9, "top_k": 50, "min_steps": 2, "timesteps": 6}
+    assert (info.speech_languages, info.text_streaming, info.default_max_silence) == (("en", "de"), True, 2.0)
+    message.voice_kinds.append(pb.VOICE_KIND_SPEAKER)
+    assert model_info(message).voice_kinds == ("speaker",)
+    assert model_info(pb.GetModelInfoResponse()).default_max_silence is None

@@ -4,28 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.admin_stats import Admin
-from support.checkpoints import TINY
-from support.guarded_servers import Guarded, guarded_server
-from support.servers import ADMIN, serving
-from support.targets import RUN_LABEL, Service, Target
-from support.uploads import tone
+from support.engines.checkpoints import TINY
+from support.servers.admin_stats import Admin
+from support.servers.guarded_servers import Guarded, guarded_server
+from support.servers.running import ADMIN, serving
+from support.servers.targets import RUN_LABEL, Service, Target
+from support.servers.uploads import tone
 
+from tools.make_qwen3_checkpoint import write_checkpoint
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 ROOT = Path(__file__).parents[2]
+QWEN3 = "qwen3-"  # begins the names of the tiny checkpoints of Qwen3-TTS, which are made for the tests
+WITHOUT_RECORDINGS = tuple(f"{QWEN3}{variant}" for variant in ("custom06", "custom17", "design"))
+
+NEEDS: dict[str, Callable[[pb.GetModelInfoResponse], bool]] = {  # marks, and whether the model has what they need
+    "latents": lambda info: info.feat_dim > 0,
+    "timesteps": lambda info: bool(info.inference_timesteps),
+    "presets": lambda info: bool(info.presets),
+    "prompts": lambda info: pb.VOICE_KIND_PROMPT in info.voice_kinds,
+    "references": lambda info: pb.VOICE_KIND_REFERENCE in info.voice_kinds,
+    "styles": lambda info: pb.VOICE_KIND_PROMPT in info.voice_kinds and not info.no_styles,
+}
 
 
 @pytest.fixture(scope="session")
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint to serve, with the presets of the bundled voice."""
+    """The checkpoint to serve. If it speaks with recordings, it has the presets of the bundled voice."""
     folder = tmp_path_factory.mktemp("model") / "tiny"
-    shutil.copytree(request.config.getoption("--model") or TINY, folder)
-    shutil.copytree(ROOT / "voxcpm_grpc/demo/presets", folder / "presets")
+    given = str(request.config.getoption("--model"))
+    if given.startswith(QWEN3):
+        write_checkpoint(folder, given.removeprefix(QWEN3))
+    else:
+        shutil.copytree(given or TINY, folder)
+    if given not in WITHOUT_RECORDINGS:
+        shutil.copytree(ROOT / "voxcpm_grpc/demo/presets", folder / "presets")
     return folder
 
 
@@ -110,12 +127,13 @@ async def info(service: Service) -> pb.GetModelInfoResponse:
 
 @pytest.fixture(autouse=True)
 async def taken(request: pytest.FixtureRequest, target: Target) -> None:
-    """Skips a test that needs references, if the model takes none."""
-    if request.node.get_closest_marker("references"):
+    """Skips a test that needs what the model does not take."""
+    marks = [name for name in NEEDS if request.node.get_closest_marker(name)]
+    if marks:
         async with target.service() as service:
             info = await service.GetModelInfo(pb.GetModelInfoRequest())
-        if pb.VOICE_KIND_REFERENCE not in info.voice_kinds:
-            pytest.skip("needs a model that takes references")
+        if lacking := [name for name in marks if not NEEDS[name](info)]:
+            pytest.skip(f"needs a model that takes {lacking[0]}")
 
 
 @pytest.fixture

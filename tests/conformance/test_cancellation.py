@@ -14,11 +14,11 @@ from typing import Any
 
 import grpc
 import pytest
-from support.abrupt_client import abrupt_client
-from support.admin_stats import Admin, Usage
-from support.targets import Service, Target, config, message
-from support.uploads import upload
-from support.waiting import HANG_SECONDS
+from support.hostile.abrupt_client import abrupt_client
+from support.servers.admin_stats import Admin, Usage
+from support.servers.targets import Service, Target, config, message
+from support.servers.uploads import upload
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -61,6 +61,7 @@ async def test_a_stream_that_ends_early_frees_its_slot(
     await check_free(admin, before)
 
 
+@pytest.mark.prompts
 async def test_an_audition_that_ends_early_frees_its_slot_and_leaves_the_voice(
     target: Target, service: Service, admin: Admin, recording: bytes
 ) -> None:
@@ -101,6 +102,7 @@ async def test_a_stream_whose_client_is_lost_frees_its_slot(target: Target, admi
     await check_free(admin, before)
 
 
+@pytest.mark.prompts
 async def test_an_upload_whose_client_is_killed_frees_its_memory(target: Target, admin: Admin) -> None:
     with abrupt_client("upload", target, uuid.uuid4().hex):
         assert (await admin.until(lambda usage: usage.upload_bytes > 0)).uploads == 1

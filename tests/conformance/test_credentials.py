@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from support.admin_stats import Admin
-from support.guarded_servers import Guarded
-from support.json_tokens import by_hand, token
-from support.targets import Service, Target, config, message, refusal, rest
-from support.uploads import tone, upload
-from support.waiting import HANG_SECONDS
+from support.clients.json_tokens import by_hand, token
+from support.servers.admin_stats import Admin
+from support.servers.guarded_servers import Guarded
+from support.servers.targets import Service, Target, config, message, refusal, rest
+from support.servers.uploads import tone, upload
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.auth.keys import revoke
@@ -124,6 +124,7 @@ async def add(service: Service) -> str:
     return (await service.stream("AddReference", messages))[0].handle.id
 
 
+@pytest.mark.references
 async def test_a_voice_of_an_operator_is_not_changed(callers: dict[str, Target]) -> None:
     """It is everyone's: others may speak with it, and only an admin can change it."""
     async with callers["operator"].service() as operator, callers["a"].service() as a:
@@ -156,6 +157,7 @@ async def test_statistics_are_for_operators(guarded: Guarded, callers: dict[str,
         assert (await Admin(channel, callers["operator"].metadata).usage()).calls == 0
 
 
+@pytest.mark.references
 async def test_a_voice_of_another_caller_does_not_exist(callers: dict[str, Target]) -> None:
     async with callers["a"].service() as a, callers["b"].service() as b:
         id = await add(a)

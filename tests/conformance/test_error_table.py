@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import struct
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,9 @@ import grpc
 import numpy as np
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from support.error_rows import ELSEWHERE, Row, missing, rows
-from support.targets import Service, Target, config, refusal
-from support.uploads import upload
+from support.clients.error_rows import ELSEWHERE, Row, missing, rows
+from support.servers.targets import Service, Target, config, refusal
+from support.servers.uploads import upload
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -42,7 +42,7 @@ class Scene:
         return f"conformance {uuid.uuid4().hex}"
 
     def latents(self, frames: np.ndarray | None = None, **fields: Any) -> pb.InlinePrompt:
-        """A prompt of latents, in one patch unless `frames` are given. Every model takes prompts."""
+        """A prompt of latents, in one patch unless `frames` are given."""
         made = np.zeros((self.info.patch_size, self.info.feat_dim), "<f4") if frames is None else frames
         latents = pb.Latents(data=made.astype("<f4").tobytes(), feat_dim=self.info.feat_dim, **fields)
         return pb.InlinePrompt(transcript="A tone. ", latents=latents)
@@ -93,14 +93,10 @@ def too_long_audition(scene: Scene) -> Any:
 
 
 async def preset_change(scene: Scene) -> None:
-    if not scene.info.presets:
-        pytest.skip("the model has no presets")
     await scene.service.DeleteVoice(pb.DeleteVoiceRequest(id=scene.info.presets[0]))
 
 
 async def preset_name(scene: Scene) -> None:
-    if not scene.info.presets:
-        pytest.skip("the model has no presets")
     await scene.store(display_name=scene.info.presets[0])
 
 
@@ -139,12 +135,19 @@ def silence(seconds: float) -> bytes:
     return wav_bytes(np.zeros(int(16000 * seconds), np.float32), 16000)
 
 
-def unlisted(scene: Scene) -> int:
-    return max(scene.info.inference_timesteps) + 1
+async def unlisted_timesteps(scene: Scene) -> None:
+    await scene.speak(timesteps=max(scene.info.inference_timesteps) + 1)
+
+
+async def unknown_option(scene: Scene) -> None:
+    unknown = {"cfg_value", "top_k"} - {*scene.info.sampling_fields}
+    sampling = pb.Sampling(**dict.fromkeys(unknown, 1))
+    await scene.service.speak(pb.GenerateConfig(turn=pb.TurnConfig(sampling=sampling)), "Hello.")
 
 
 ANYWHERE: dict[str, Callable[[Scene], Any]] = {
-    "inference_timesteps": lambda s: s.speak(timesteps=unlisted(s)),
+    "inference_timesteps": unlisted_timesteps,
+    "its sampling options are": unknown_option,
     "the latents are of model": lambda s: s.speak(**voice(inline_prompt=s.latents(model_fingerprint="e" * 32))),
     "of the model and cannot be": preset_change,
     "there is no voice": lambda s: s.service.GetVoice(pb.GetVoiceRequest(id=MISSING)),
@@ -181,6 +184,19 @@ ANYWHERE: dict[str, Callable[[Scene], Any]] = {
 }
 
 
+NEEDS = {  # what a model must take for the calls of these phrases, as marks
+    "latents": {"the latents are of model", "have a value of size"},
+    "timesteps": {"inference_timesteps"},
+    "presets": {"of the model and cannot be", "is the name of a preset"},
+    "prompts": {
+        *("belongs to another recording", "has the form of an id", "there is nothing to change", "without a commit"),
+        *("arrived after the commit", "the config announces none", "an audition arrived before the commit"),
+        *("which says no text", "the text to speak has", "the audio is silent", "has the control character"),
+        *("is the name of a preset", "could not be decoded", "that the file declares could be decoded"),
+    },
+}
+
+
 async def slow_upload(scene: Scene) -> None:
     async def messages() -> AsyncIterator[pb.AddPromptRequest]:
         yield pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="A tone."))
@@ -198,10 +214,11 @@ def long_voice(scene: Scene, free: int) -> pb.InlinePrompt:
 
 
 SMALL_MODEL = 200  # positions
+SLOW = "the upload took longer than"
 STRICT: dict[str, Callable[[Scene], Any]] = {  # these need a server with small limits
     "positions": lambda s: s.speak(text="xyz " * 20, **voice(inline_prompt=long_voice(s, 50))),
     "the shortest text need": lambda s: s.speak(**voice(inline_prompt=long_voice(s, 0))),
-    "the upload took longer than": slow_upload,
+    SLOW: slow_upload,
 }
 STYLED: dict[str, Callable[[Scene], Any]] = {"style cannot": styled_prompt}  # this needs a model that takes styles
 CLIENTS = {"voices are given"}  # the second text of a row, which the Python client writes
@@ -224,6 +241,15 @@ def row_with(phrase: str) -> Row:
     return next(row for row in rows() if phrase in (*row.phrases, row.key))
 
 
+def marked(phrases: Iterable[str]) -> list[Any]:
+    """The phrases as parameters, with the marks of what a model must take for their calls."""
+
+    def marks(phrase: str) -> list[Any]:
+        return [getattr(pytest.mark, name) for name, needing in NEEDS.items() if phrase in needing]
+
+    return [pytest.param(one, marks=marks(one)) for one in phrases]
+
+
 def check(row: Row, phrase: str, outcome: tuple[grpc.StatusCode, str, Any]) -> None:
     """The status is that of the row, and has the details that the contract promises."""
     code, text, details = outcome
@@ -239,7 +265,7 @@ def check(row: Row, phrase: str, outcome: tuple[grpc.StatusCode, str, Any]) -> N
     assert (details.retry_seconds, details.pushback_ms) == (None, None), "a retry would fail again"
 
 
-@pytest.mark.parametrize("phrase", ANYWHERE)
+@pytest.mark.parametrize("phrase", marked(ANYWHERE))
 async def test_an_error_has_its_status_and_details(
     target: Target, service: Service, info: pb.GetModelInfoResponse, recording: bytes, phrase: str
 ) -> None:
@@ -247,7 +273,7 @@ async def test_an_error_has_its_status_and_details(
     check(row_with(phrase), phrase, await refusal(ANYWHERE[phrase](scene)))
 
 
-@pytest.mark.references
+@pytest.mark.styles
 @pytest.mark.parametrize("phrase", STYLED)
 async def test_an_error_of_a_model_that_takes_styles(
     target: Target, service: Service, info: pb.GetModelInfoResponse, recording: bytes, phrase: str
@@ -256,24 +282,36 @@ async def test_an_error_of_a_model_that_takes_styles(
     check(row_with(phrase), phrase, await refusal(STYLED[phrase](scene)))
 
 
-async def test_references_and_styles_are_taken_or_refused_as_the_model_info_says(
+async def test_voices_styles_and_languages_are_taken_or_refused_as_the_model_info_says(
     target: Target, service: Service, info: pb.GetModelInfoResponse, recording: bytes
 ) -> None:
-    scene = Scene(target, service, info, recording)
-    reference = pb.Conditioning(inline_reference=pb.InlineReference(latents=scene.latents().latents))
-    styled = config()
-    styled.turn.style = "calm"
+    audio = pb.EncodedAudio(data=recording)
+    reference = pb.Conditioning(inline_reference=pb.InlineReference(audio=audio))
+    prompt = pb.Conditioning(inline_prompt=pb.InlinePrompt(audio=audio, transcript="A tone. "))
+    styled, german = config(), config()
+    styled.turn.style, german.turn.language = "calm", "German"
+    latents = pb.Conditioning(inline_prompt=Scene(target, service, info, recording).latents())
+    by_codes = info.architecture == "qwen3_tts"
     for request, phrase, taken in (
-        (config(conditioning=reference), "references and hifi voices need", REFERENCE in info.voice_kinds),
+        (config(conditioning=prompt), "a prompt needs", pb.VOICE_KIND_PROMPT in info.voice_kinds),
+        (
+            config(conditioning=reference),
+            "a reference needs" if by_codes else "references and hifi voices need",
+            REFERENCE in info.voice_kinds,
+        ),
         (styled, "a style needs", not info.no_styles),
+        (german, "takes no language", "de" in info.speech_languages),
     ):
         if taken:
             assert (await service.speak(request, "Hello."))[-1].HasField("summary")
         else:
             check(row_with(phrase), phrase, await refusal(service.speak(request, "Hello.")))
+    if not info.feat_dim and pb.VOICE_KIND_PROMPT in info.voice_kinds:
+        outcome = await refusal(service.speak(config(conditioning=latents), "Hello."))
+        check(row_with("latents need"), "latents need", outcome)
 
 
-@pytest.mark.references
+@pytest.mark.styles
 async def test_a_style_of_a_turn_cannot_go_with_the_prompt_of_the_stream(
     target: Target, service: Service, info: pb.GetModelInfoResponse, recording: bytes
 ) -> None:
@@ -282,13 +320,17 @@ async def test_a_style_of_a_turn_cannot_go_with_the_prompt_of_the_stream(
     assert outcome[2].field == "turn.style"
 
 
-@pytest.mark.parametrize("phrase", STRICT)
+@pytest.mark.parametrize(
+    "phrase",
+    [pytest.param(one, marks=[pytest.mark.prompts if one == SLOW else pytest.mark.latents]) for one in STRICT],
+)
 async def test_an_error_of_a_server_with_small_limits(strict: Target, recording: bytes, phrase: str) -> None:
     async with strict.service() as service:
         scene = Scene(strict, service, await service.GetModelInfo(pb.GetModelInfoRequest()), recording)
         check(row_with(phrase), phrase, await refusal(STRICT[phrase](scene)))
 
 
+@pytest.mark.prompts
 @pytest.mark.parametrize("seconds", [0.05, 0.0999])
 async def test_a_recording_that_is_too_short_is_refused_with_the_figures(
     target: Target, service: Service, info: pb.GetModelInfoResponse, recording: bytes, seconds: float
@@ -299,6 +341,7 @@ async def test_a_recording_that_is_too_short_is_refused_with_the_figures(
 
 
 @pytest.mark.references
+@pytest.mark.latents
 async def test_the_status_of_every_call_has_the_request_id_of_its_caller(service: Service) -> None:
     calls: list[tuple[str, Any, Any]] = [
         ("Generate", pb.GenerateRequest, pb.GenerateConfig(request_id="fault-7", max_queue_time=Duration(seconds=-1))),

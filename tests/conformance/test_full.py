@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
+import pytest
 from google.protobuf.duration_pb2 import Duration
-from support.guarded_servers import (
+from support.servers.guarded_servers import (
     MAX_OF_CALLER,
     MAX_OF_CONNECTION,
     MAX_STREAMS,
@@ -18,9 +19,9 @@ from support.guarded_servers import (
     MAX_VOICES,
     MAX_VOICES_OF_CALLER,
 )
-from support.targets import Service, Target, config, message, refusal
-from support.uploads import tone, upload
-from support.waiting import HANG_SECONDS
+from support.servers.targets import Service, Target, config, message, refusal
+from support.servers.uploads import tone, upload
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -88,6 +89,7 @@ def parts(size: int) -> list[pb.AddReferenceRequest]:
     return [pb.AddReferenceRequest(config=pb.AddReferenceConfig()), pb.AddReferenceRequest(audio=data)]
 
 
+@pytest.mark.references
 async def test_recordings_beyond_the_limits_are_refused(callers: Callers) -> None:
     size = 45_000
     assert size < MAX_UPLOAD_BYTES_OF_CALLER < 2 * size < MAX_UPLOAD_BYTES < 2 * size + tone_size()
@@ -120,6 +122,7 @@ def tone_size() -> int:
     return len(tone())
 
 
+@pytest.mark.references
 async def test_voices_beyond_the_limits_are_refused(callers: Callers) -> None:
     async def add(service: Service) -> str:
         messages = upload(pb.AddReferenceRequest, pb.AddReferenceConfig(), (0, tone()))

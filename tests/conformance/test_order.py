@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc
 import pytest
-from support.targets import Service, config, message, refusal, rest
-from support.uploads import PROMPT, REFERENCE, upload
+from support.servers.targets import Service, config, message, refusal, rest
+from support.servers.uploads import PROMPT, REFERENCE, upload
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -155,7 +155,7 @@ async def test_the_settings_of_a_turn_may_change(service: Service) -> None:
 @pytest.mark.parametrize(
     ("turn", "field"),
     [
-        (pb.TurnConfig(sampling=pb.Sampling(cfg_value=11)), "turn.sampling.cfg_value"),
+        (pb.TurnConfig(sampling=pb.Sampling(temperature=11)), "turn.sampling.temperature"),
         (pb.TurnConfig(style="x" * 100_000), "turn.style"),
     ],
 )
@@ -190,10 +190,13 @@ UPLOADS: dict[str, tuple[Any, Any]] = {
 }
 
 
-METHODS = [
-    pytest.param(method, marks=[pytest.mark.references] if method in ("AddReference", "AddHifi") else [])
-    for method in UPLOADS
-]
+MARKS: dict[str, Any] = {
+    "AddPrompt": pytest.mark.prompts,
+    "AddReference": pytest.mark.references,
+    "AddHifi": pytest.mark.references,
+    "EncodeLatents": pytest.mark.latents,
+}
+METHODS = [pytest.param(method, marks=[MARKS[method]]) for method in UPLOADS]
 ADDING = METHODS[:3]
 
 
@@ -249,10 +252,13 @@ async def test_uploads_out_of_order_are_refused_and_store_nothing(
 
 @pytest.mark.parametrize("method", ADDING)
 async def test_the_handle_of_a_voice_comes_before_its_preview(
-    target, service: Service, recording: bytes, method: str
+    target, service: Service, info: pb.GetModelInfoResponse, recording: bytes, method: str
 ) -> None:
     kind, settings = UPLOADS[method]
-    asked = type(settings)(options=target.options_of_voice(), preview=pb.Preview(mode=pb.PREVIEW_MODE_RECONSTRUCTION))
+    mode = pb.PREVIEW_MODE_RECONSTRUCTION
+    if method == "AddReference" and not info.feat_dim:  # the model keeps no audio of a reference
+        mode = pb.PREVIEW_MODE_SYNTHESIS
+    asked = type(settings)(options=target.options_of_voice(), preview=pb.Preview(mode=mode, turn=config().turn))
     asked.MergeFrom(settings)
     chunks = await service.stream(method, upload(kind, asked, (0, recording), size=500))
     check_replies(chunks)
@@ -288,6 +294,7 @@ async def test_auditions_are_answered_in_their_order_with_the_new_voice(
     await service.DeleteVoice(pb.DeleteVoiceRequest(id=chunks[0].handle.id, cascade=True))
 
 
+@pytest.mark.prompts
 async def test_an_audition_that_fails_leaves_the_voice(target, service: Service, recording: bytes) -> None:
     options = target.options_of_voice()
     settings = pb.AddPromptConfig(transcript="A tone. ", options=options, preview=pb.Preview(auditions=True))
@@ -326,6 +333,7 @@ async def test_two_recordings_of_a_hifi_voice_may_be_mixed_and_need_their_roles(
     await service.DeleteVoice(pb.DeleteVoiceRequest(id=handle.id, cascade=True))
 
 
+@pytest.mark.latents
 async def test_latents_are_the_only_reply_of_their_call(service: Service, recording: bytes, info) -> None:
     kind, settings = UPLOADS["EncodeLatents"]
     reply = await service.EncodeLatents(upload(kind, settings, (0, recording)))

@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
-from support.grpc_types import EOF, health_stub
-from support.ports import free_address
-from support.servers import serving
-from support.targets import Service, Target, config, message, refusal, rest
-from support.waiting import HANG_SECONDS
+from support.clients.grpc_types import EOF, health_stub
+from support.servers.ports import free_address
+from support.servers.running import serving
+from support.servers.targets import Service, Target, config, message, refusal, rest
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -56,6 +56,7 @@ async def opened(service: Service) -> Any:
     return call
 
 
+@pytest.mark.references
 @pytest.mark.timeout(300)
 async def test_a_stream_that_outlasts_the_drain(model: Path, tmp_path: Path) -> None:
     """Streams in progress go on, those that outlast the drain are cut off, and health tells at once."""

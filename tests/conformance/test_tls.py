@@ -10,10 +10,10 @@ from pathlib import Path
 import grpc
 import pytest
 import trustme
-from support.servers import serving
-from support.targets import Target, config, message, refusal, rest
-from support.tls_files import OPTIONS, Files
-from support.waiting import HANG_SECONDS
+from support.servers.running import serving
+from support.servers.targets import Target, config, message, refusal, rest
+from support.servers.tls_files import OPTIONS, Files
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 

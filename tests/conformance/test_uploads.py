@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from support.abrupt_client import abrupt_client
-from support.targets import Service, Target, config, message, refusal, rest
-from support.uploads import upload
+from support.hostile.abrupt_client import abrupt_client
+from support.servers.targets import Service, Target, config, message, refusal, rest
+from support.servers.uploads import upload
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -40,6 +40,7 @@ async def half(service: Service, target: Target, recording: bytes, request_id: s
     return call
 
 
+@pytest.mark.references
 async def test_an_upload_that_is_half_closed_stores_nothing(target, service, recording, request_id) -> None:
     call = await half(service, target, recording, request_id)
     await call.done_writing()
@@ -49,6 +50,7 @@ async def test_an_upload_that_is_half_closed_stores_nothing(target, service, rec
     assert await stored(service, request_id) == []
 
 
+@pytest.mark.references
 async def test_an_upload_that_is_cancelled_stores_nothing(target, service, recording, request_id) -> None:
     before = target.calls("AddReference")
     call = await half(service, target, recording, request_id)
@@ -57,6 +59,7 @@ async def test_an_upload_that_is_cancelled_stores_nothing(target, service, recor
     assert await stored(service, request_id) == []
 
 
+@pytest.mark.references
 async def test_an_upload_whose_connection_ends_stores_nothing(target, service, recording, request_id) -> None:
     before = target.calls("AddReference")
     async with target.service() as other:
@@ -65,6 +68,7 @@ async def test_an_upload_whose_connection_ends_stores_nothing(target, service, r
     assert await stored(service, request_id) == []
 
 
+@pytest.mark.prompts
 async def test_an_upload_whose_client_is_killed_stores_nothing(target, service, request_id) -> None:
     before = target.calls("AddPrompt")
     with abrupt_client("upload", target, request_id):
@@ -73,6 +77,7 @@ async def test_an_upload_whose_client_is_killed_stores_nothing(target, service, 
     assert await stored(service, request_id) == []
 
 
+@pytest.mark.prompts
 async def test_an_error_reaches_a_client_that_is_still_sending(service, request_id) -> None:
     """The client sends megabytes after the message that causes the error."""
 
@@ -96,6 +101,7 @@ async def delete(service: Service, id: str, **fields) -> None:
     await service.DeleteVoice(pb.DeleteVoiceRequest(id=id, **fields))
 
 
+@pytest.mark.references
 async def test_the_same_recording_is_one_voice_with_all_its_names(target, service, recording, request_id) -> None:
     one, two = f"one {request_id}", f"two {request_id}"
     first = await add(service, target, recording, display_name=one, ttl=Duration(seconds=1000))
@@ -112,6 +118,7 @@ async def test_the_same_recording_is_one_voice_with_all_its_names(target, servic
     await delete(service, first.id)
 
 
+@pytest.mark.references
 async def test_equal_uploads_at_once_store_one_voice(target, recording, request_id) -> None:
     async def one() -> pb.VoiceHandle:
         async with target.service() as service:
@@ -126,6 +133,7 @@ async def test_equal_uploads_at_once_store_one_voice(target, recording, request_
         assert await stored(service, request_id) == []
 
 
+@pytest.mark.references
 async def test_a_stream_whose_voice_is_deleted_goes_on(target, service, recording) -> None:
     voice = await add(service, target, recording)
     spoken = config(20, conditioning=pb.Conditioning(voice=voice.id))
@@ -143,6 +151,7 @@ async def test_a_stream_whose_voice_is_deleted_goes_on(target, service, recordin
     assert summary.segments == 2 and summary.finish_reason != pb.FINISH_REASON_INTERRUPTED
 
 
+@pytest.mark.references
 async def test_a_voice_is_deleted_once_and_a_retry_can_be_safe(target, service, recording) -> None:
     voice = await add(service, target, recording)
     outcomes = await asyncio.gather(*(delete(service, voice.id) for _ in range(4)), return_exceptions=True)
@@ -152,6 +161,7 @@ async def test_a_voice_is_deleted_once_and_a_retry_can_be_safe(target, service, 
     assert (await refusal(service.DeleteVoice(pb.DeleteVoiceRequest(id=voice.id))))[0] is NOT_FOUND
 
 
+@pytest.mark.references
 async def test_the_members_of_a_hifi_voice_outlive_it_unless_they_are_deleted_with_it(
     target, service, recording
 ) -> None:

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Callable
 
 import grpc
 import pytest
-from support.admin_stats import Admin
-from support.hostile_frames import (
+from support.hostile.frames import (
     ACK,
     CANCEL,
     CONTINUATION,
@@ -37,7 +36,8 @@ from support.hostile_frames import (
     grpc_message,
     headers,
 )
-from support.targets import Service, Target, config, message, refusal, rest
+from support.servers.admin_stats import Admin
+from support.servers.targets import Service, Target, config, message, refusal, rest
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 

@@ -7,15 +7,15 @@ import tomllib
 
 import pytest
 import yaml
-from support import deployment
-from support.proxies import EXAMPLES, SERVERS, addresses, envoy_config, nginx_config
+from support.servers import deployment
+from support.servers.proxies import EXAMPLES, SERVERS, addresses, envoy_config, nginx_config
 
 from voxcpm_gateway import serving
-from voxcpm_grpc.pool import host, local
+from voxcpm_grpc.pool.engines import host, local
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.sources import load
-from voxcpm_server import http
-from voxcpm_server.rpc.metrics import ENGINE_FAMILIES, Metrics
+from voxcpm_server import http_process
+from voxcpm_server.operation.metrics import ENGINE_FAMILIES, Metrics
 
 OF_THE_SERVER = {"voxcpm_open_streams", "voxcpm_upload_bytes", "voxcpm_model_info"}
 OF_ENGINES = {"voxcpm_engine_up", "voxcpm_engine_restarts_total", "voxcpm_engine_step_seconds_total"}
@@ -94,9 +94,9 @@ def test_a_pod_has_more_time_than_its_hook_and_its_drain():
 
 
 def test_the_times_of_an_end_add_up():
-    assert serving.STOP_SECONDS < http.STOP_SECONDS, "a gateway ends by itself"
-    assert http.STOP_SECONDS < host.LEAVE_SECONDS, "a front ends by itself, with its gateway"
-    assert http.STOP_SECONDS + local.STOP_SECONDS <= deployment.STOP_SECONDS, "a server without fronts"
+    assert serving.STOP_SECONDS < http_process.STOP_SECONDS, "a gateway ends by itself"
+    assert http_process.STOP_SECONDS < host.LEAVE_SECONDS, "a front ends by itself, with its gateway"
+    assert http_process.STOP_SECONDS + local.STOP_SECONDS <= deployment.STOP_SECONDS, "a server without fronts"
     text = deployment.DOCKERFILE.read_text("utf-8")
     pages = text + (deployment.ROOT / "docs/deploy.md").read_text("utf-8")
     given = [int(seconds) for seconds in re.findall(r"docker stop -t (\d+)", pages)]

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from support.servers import serving
-from support.uploads import tone
+from support.servers.running import serving
+from support.servers.uploads import tone
 
 from voxcpm_client import Client, ModelInfo
 from voxcpm_grpc.v1 import tts_pb2_grpc

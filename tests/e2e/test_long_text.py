@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from support.servers import serving
-from support.waiting import HANG_SECONDS
+from support.servers.running import serving
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient, Client, SpeechOptions
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -18,8 +18,8 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 
 LIMIT = 5_000
 BOOK = "".join(
-    f"In chapter {number} the story goes on and on, as stories do, until the number {number} is reached. "
-    for number in range(120)
+    f"In chapter {number} the story goes on{' and on' * 20}, as stories do, until the number {number} is reached. "
+    for number in range(50)
 )
 SHORT: SpeechOptions = {"max_steps": 1, "timesteps": 4, "continuity": "independent", "seed": 1}
 

@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
-from support.grpc_types import health_stub
+from support.clients.grpc_types import health_stub
 
 from voxcpm_client import InvalidArgument
 

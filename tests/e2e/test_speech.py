@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.short_speech import SHORT
+from support.clients.short_speech import SHORT
 
 from voxcpm_client import Client, Pause
 

@@ -6,9 +6,9 @@ import asyncio
 
 import grpc
 import pytest
-from support.short_speech import ShortSpeech
-from support.unread_streams import SMALL_WINDOW, STEPS, TEXT, Listener
-from support.waiting import HANG_SECONDS
+from support.clients.short_speech import ShortSpeech
+from support.clients.unread_streams import SMALL_WINDOW, STEPS, TEXT, Listener
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient
 from voxcpm_grpc.v1 import tts_pb2_grpc

@@ -7,7 +7,7 @@ import asyncio
 import grpc
 import numpy as np
 import pytest
-from support.grpc_types import EOF
+from support.clients.grpc_types import EOF
 
 from voxcpm_client import AsyncClient, Client, SpeechOptions
 from voxcpm_grpc.v1 import tts_pb2 as pb

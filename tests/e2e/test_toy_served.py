@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from support.servers import Server, serving
-from support.toy import checkpoint
-from support.toy_engines import TEXT, toy_engine
-from support.toy_family import RATE, expected
-from support.waiting import wait_until
+from support.engines.toy import checkpoint
+from support.engines.toy_engines import TEXT, toy_engine
+from support.engines.toy_family import RATE, expected
+from support.servers.running import Server, serving
+from support.servers.waiting import wait_until
 
 from voxcpm_client import Client, FailedPrecondition, InvalidArgument
 from voxcpm_grpc.request import Request, Sampling
@@ -28,13 +28,13 @@ FRONTS = {"front 0", "front 1"}
 
 
 @contextmanager
-def toy_server(folder: Path) -> Iterator[Server]:
+def toy_server(folder: Path, *, fronts: int = 2) -> Iterator[Server]:
     """A server whose processes know the family, with its voices in a folder."""
     (folder / "site").mkdir(exist_ok=True)
-    (folder / "site" / "sitecustomize.py").write_text("from support.toy import register\nregister()\n")
+    (folder / "site" / "sitecustomize.py").write_text("from support.engines.toy import register\nregister()\n")
     (folder / "model").mkdir(exist_ok=True)
     path = os.pathsep.join([str(folder / "site"), str(TESTS), os.environ.get("PYTHONPATH", "")])
-    flags = ("--fronts", "2", "--devices", "cpu")
+    flags = ("--fronts", str(fronts), "--devices", "cpu")
     model, environment = checkpoint(folder / "model"), {"PYTHONPATH": path}
     with serving(folder / "voices", *flags, model=model, family=(), environment=environment) as server:
         yield server
@@ -75,6 +75,22 @@ def test_both_fronts_give_what_plain_python_gives(server):
     assert np.array_equal(spoken(server), wanted())
 
 
+def test_text_is_spoken_while_it_arrives(server):
+    heard: list[np.ndarray] = []
+
+    def words() -> Iterator[str]:
+        for count, word in enumerate(TEXT.split()):
+            if count > 2:
+                wait_until(lambda: heard)  # speech of the first two words
+            yield word + " "
+
+    with Client(server.address, timeout=300) as client:
+        given: Any = {**PLAIN, "seed": 4, "segmentation": "tokens", "min_steps": 20}
+        for chunk in client.speak(words(), **given):
+            heard.append(chunk.samples)
+    assert np.array_equal(np.concatenate(heard), wanted(min_steps=20))
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "said"),
     [
@@ -99,7 +115,7 @@ def test_another_server_speaks_with_the_stored_voices(server, folder):
         voice = client.add_prompt(recording, "one two three").id
     audio = spoken(server, voice=voice, min_steps=20)
     assert not np.array_equal(audio, wanted(min_steps=20))
-    with toy_server(folder) as other:
+    with toy_server(folder, fronts=1) as other:
         assert np.array_equal(spoken(other, voice=voice, min_steps=20), audio)
         assert not other.fault()
 

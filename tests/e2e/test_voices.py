@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.short_speech import SHORT
-from support.uploads import upload
+from support.clients.short_speech import SHORT
+from support.servers.uploads import upload
 
 from voxcpm_client import Audition, Client, NotFound, Prompt
 from voxcpm_grpc.audio import wav_bytes

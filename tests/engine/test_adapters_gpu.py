@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support import goldens
-from support.checkpoints import TINY
-from support.engines import (
+from support.engines import goldens
+from support.engines.checkpoints import TINY
+from support.engines.tiny import (
     Outcome,
     adapted_requests,
     at_rest,
@@ -32,7 +32,7 @@ ADAPTERS = {name: lora_files.describe(name, "", folder / "adapter") for name, fo
 KINDS = frozenset({"attention", "mlp", "projections"})
 
 
-def adapted_engine(*, slots=16, places=2, noise=None, graphs=True, **settings) -> Engine:
+def adapted_engine(*, slots=16, banks=2, noise=None, graphs=True, **settings) -> Engine:
     device = torch.device("cuda", 0)
     options = LoadOptions(
         device=device,
@@ -40,7 +40,7 @@ def adapted_engine(*, slots=16, places=2, noise=None, graphs=True, **settings) -
         attention="triton",
         max_slots=slots,
         recorded_noise=noise,
-        adapters=AdapterOptions(places, 16, KINDS),
+        adapters=AdapterOptions(banks, 16, KINDS),
     )
     eng = Engine(load_model(TINY, options), EngineSettings(**settings), device, graphs=graphs)
     for adapter in ADAPTERS.values():
@@ -63,15 +63,15 @@ def requests() -> list[Request]:
     return adapted_requests(8, {name: folder / "adapter" for name, folder in FOLDERS.items()})
 
 
-@pytest.mark.parametrize("places", [1, 2])
+@pytest.mark.parametrize("banks", [1, 2])
 @pytest.mark.parametrize("kv_positions", [None, 128])
-def test_a_mixed_batch_in_graphs_equals_each_request_alone(places, kv_positions):
+def test_a_mixed_batch_in_graphs_equals_each_request_alone(banks, kv_positions):
     alone: dict[str, Outcome] = {}
     for request in requests():
         eng = adapted_engine(slots=1, graphs=False)
         eng.add(request)
         alone |= run(eng)
-    eng = adapted_engine(places=places, kv_positions=kv_positions)
+    eng = adapted_engine(banks=banks, kv_positions=kv_positions)
     for request in requests():
         eng.add(request)
     outcomes = run(eng)
@@ -83,14 +83,14 @@ def test_a_mixed_batch_in_graphs_equals_each_request_alone(places, kv_positions)
 
 
 @pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("places", [1, 2])
-def test_prompts_that_join_a_round_keep_their_adapter(places, every):
+@pytest.mark.parametrize("banks", [1, 2])
+def test_prompts_that_join_a_round_keep_their_adapter(banks, every):
     alone: dict[str, Outcome] = {}
     for request in requests():
         eng = adapted_engine(slots=1, graphs=False)
         eng.add(request)
         alone |= run(eng)
-    eng = adapted_engine(places=places)
+    eng = adapted_engine(banks=banks)
     eng.join_from = 1
     joins = watch_joins(eng)
     outcomes = run_arriving(eng, requests(), every)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from support.cycles import no_garbage
-from support.engines import engine, mixed_requests, run, voice
-from support.voice_parts import encoded
+from support.doubles.cycles import no_garbage
+from support.engines.tiny import engine, mixed_requests, run, voice
+from support.engines.voice_parts import encoded
 
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import InvalidRequest

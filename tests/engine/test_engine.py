@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cycles import no_garbage
-from support.engines import (
+from support.doubles.cycles import no_garbage
+from support.engines.tiny import (
     Lagging,
     Outcome,
     at_rest,
@@ -24,7 +24,7 @@ from support.engines import (
     voice,
     watch_launches,
 )
-from support.voice_parts import latents_of, voice_part
+from support.engines.voice_parts import latents_of, voice_part
 
 from voxcpm_grpc.engine import runner
 from voxcpm_grpc.errors import Internal, InvalidRequest, Unavailable
@@ -55,8 +55,18 @@ def assert_same(outcome, expected):
     np.testing.assert_allclose(outcome.waveform, expected.waveform, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("order", range(2))
-@pytest.mark.parametrize("options", [{}, {"prefill_tokens": 7}, {"page_size": 32}, {"prefix_caching": False}])
+@pytest.mark.parametrize(
+    ("order", "options"),
+    [
+        *((order, {}) for order in range(2)),
+        (1, {"prefill_tokens": 7}),
+        (0, {"page_size": 32}),
+        (1, {"prefix_caching": False}),
+        pytest.param(0, {"prefill_tokens": 7}, marks=pytest.mark.thorough),
+        pytest.param(1, {"page_size": 32}, marks=pytest.mark.thorough),
+        pytest.param(0, {"prefix_caching": False}, marks=pytest.mark.thorough),
+    ],
+)
 def test_batched_equals_alone(alone, order, options):
     eng = engine(**options)
     requests = mixed_requests()
@@ -274,7 +284,7 @@ def test_a_stream_that_has_ended_has_no_further_steps(lagging, alone, slots):
         assert_same(outcomes[name], expected)
     assert {finished(outcome).reason for outcome in outcomes.values()} == {"stop", "max_steps"}
     made = sum(finished(outcome).steps for outcome in outcomes.values())
-    assert sum(len(batch.steps) for batch in launched) == made and at_rest(eng)
+    assert sum(len(work.steps) for work in launched) == made and at_rest(eng)
 
 
 def test_a_paused_stream_does_not_delay_others(alone):
@@ -420,7 +430,7 @@ def test_requests_leave_nothing_to_the_garbage_collector():
     eng = engine(slots=2, kv_positions=400)
 
     def work() -> None:
-        for request in mixed_requests():
+        for request in mixed_requests(4):
             eng.add(request)
         eng.encode("enc", np.zeros(16000, np.float32), Role.REFERENCE)
         eng.decode("dec", {"latents": voice(3, 9)})

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support import goldens
-from support.checkpoints import OLDER, TINY
-from support.engines import (
+from support.engines import goldens
+from support.engines.checkpoints import OLDER, TINY
+from support.engines.tiny import (
     Outcome,
     at_rest,
     collect,
@@ -22,14 +22,14 @@ from support.engines import (
     watch_joins,
     watch_launches,
 )
-from support.traces import traced
+from support.engines.traces import traced
 
 from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.engine.engine import Engine
-from voxcpm_grpc.kernels.graph import Priority, stream
+from voxcpm_grpc.kernels.launch.graph import Priority, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.loading import load_model
-from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
+from voxcpm_grpc.models.voxcpm.codec.codec import VoxCPMCodec
 from voxcpm_grpc.request import AudioChunk, Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
@@ -302,7 +302,7 @@ def test_a_stream_that_has_ended_has_no_further_steps(slots, graphs):
     outcomes = run(eng)
     assert {finished(outcome).reason for outcome in outcomes.values()} == {"stop", "max_steps"}
     made = sum(finished(outcome).steps for outcome in outcomes.values())
-    assert sum(len(batch.steps) for batch in launched) == made and at_rest(eng)
+    assert sum(len(work.steps) for work in launched) == made and at_rest(eng)
 
 
 def test_codec_jobs_and_captured_steps_do_not_affect_each_other():

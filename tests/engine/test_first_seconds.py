@@ -7,10 +7,10 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.paced_engine import CPU, GPU, Cost, PacedEngine, Reader
-from support.schedulers import STEP_SECONDS
+from support.doubles.paced_engine import CPU, GPU, Cost, PacedEngine, Reader
+from support.engines.schedulers import STEP_SECONDS
 
-from voxcpm_grpc.engine.queues import SWAP_MARGIN
+from voxcpm_grpc.engine.scheduling.queues import SWAP_MARGIN
 
 SLOTS = 8
 LONG = 250  # steps, 40 s of audio
@@ -78,7 +78,7 @@ def test_a_stream_that_runs_dry_has_rounds_without_those_that_are_ahead():
     new = calls(4, first=15.0, every=6.0)
     engine = run([*slow, *new], cost=slow_host)
     assert max(call.gaps for call in new) < 0.05
-    assert any(0 < len(batch.steps) < ready for batch, ready in engine.rounds)
+    assert any(0 < len(work.steps) < ready for work, ready in engine.rounds)
     assert engine.scheduler.swaps == 0
 
 
@@ -86,8 +86,8 @@ def test_nobody_skips_a_round_or_loses_a_slot_while_slots_are_free_and_rounds_ar
     readers = [Reader(f"listener {number}", 0.01 * number, 60, (math.inf, 0.0)[number % 2]) for number in range(100)]
     engine = run(readers, cost=GPU, slots=128)
     assert engine.scheduler.swaps == 0
-    loaded = [(batch, ready) for batch, ready in engine.rounds if ready > 64]
-    assert loaded and all(len(batch.steps) >= ready for batch, ready in loaded)
+    loaded = [(work, ready) for work, ready in engine.rounds if ready > 64]
+    assert loaded and all(len(work.steps) >= ready for work, ready in loaded)
 
 
 def test_batch_streams_do_not_take_each_others_slots():

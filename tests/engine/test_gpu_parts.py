@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from voxcpm_grpc.engine import kv_cache
-from voxcpm_grpc.engine.gpu_memory import fitting
-from voxcpm_grpc.engine.kv_cache import count_pages
+from voxcpm_grpc.engine.device import kv_cache
+from voxcpm_grpc.engine.device.kv_cache import count_pages
+from voxcpm_grpc.engine.start.gpu_memory import fitting
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import KVLayout
 from voxcpm_grpc.settings.engine import EngineSettings

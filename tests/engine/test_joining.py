@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.engines import (
+from support.engines.tiny import (
     Lagging,
     Outcome,
     at_rest,
@@ -66,8 +66,8 @@ def test_speech_is_the_same_with_and_without_joined_prompts(apart, options, lags
     assert_same(run_arriving(eng, mixed_requests(), every=3 if lags else 2), apart)
     assert joins and at_rest(eng)
     if not options and not lags:
-        assert {sequence.id for batch in joins for sequence in batch.opened} == {f"r{n}" for n in range(1, 8)}
-        assert any(sequence.cached for batch in joins for sequence in batch.opened)
+        assert {sequence.id for work in joins for sequence in work.opened} == {f"r{n}" for n in range(1, 8)}
+        assert any(sequence.cached for work in joins for sequence in work.opened)
 
 
 def test_a_prompt_longer_than_the_budget_joins_in_chunks_between_the_steps_of_others():
@@ -78,7 +78,7 @@ def test_a_prompt_longer_than_the_budget_joins_in_chunks_between_the_steps_of_ot
     collect(first, eng.step())
     eng.add(replace(brief("long", 3), text="x" * 60))
     outcomes = run(eng, outcomes=first)
-    made = [chunk for batch in [*joins, *launches] for chunk in batch.chunks if chunk.sequence.id == "long"]
+    made = [chunk for work in [*joins, *launches] for chunk in work.chunks if chunk.sequence.id == "long"]
     chunks = sorted((chunk.start, chunk.stop) for chunk in made)
     assert [start for start, _ in chunks] == [0, *(stop for _, stop in chunks[:-1])]
     assert joins and len(chunks) > 3 and max(stop - start for start, stop in chunks) <= 16
@@ -132,7 +132,7 @@ def test_streams_that_were_swapped_out_join_with_their_state(apart):
             eng.allow(id, len(outcomes[id].audio) + 4)
             collect(outcomes, eng.step())
         run(eng, outcomes=outcomes)
-    assert any(batch.restored for batch in joins) or eng.stats().swaps
+    assert any(work.restored for work in joins) or eng.stats().swaps
     assert_same(outcomes, apart)
 
 
@@ -164,9 +164,9 @@ def test_a_round_with_joined_prompts_prefills_no_more_than_its_budget():
     positions = [0]  # of each round
     while eng.busy:
         eng.step()
-        for batch in joins:  # they were launched before the next round
-            positions[-1] += sum(chunk.stop - chunk.start for chunk in batch.chunks)
-        positions += [sum(chunk.stop - chunk.start for chunk in batch.chunks) for batch in launches]
+        for work in joins:  # they were launched before the next round
+            positions[-1] += sum(chunk.stop - chunk.start for chunk in work.chunks)
+        positions += [sum(chunk.stop - chunk.start for chunk in work.chunks) for work in launches]
         assert len(launches) <= 1
         joins.clear()
         launches.clear()
@@ -188,7 +188,7 @@ def test_language_models_wait_for_prompts_on_a_gpu_only_soon_after_an_arrival(st
     eng = engine()
     eng.join_from = 3
     launch, advance, advanced = eng.runner.launch, eng.runner.advance, []
-    monkeypatch.setattr(eng.runner, "launch", lambda batch: replace(launch(batch), generated=Generated()))
+    monkeypatch.setattr(eng.runner, "launch", lambda work: replace(launch(work), generated=Generated()))
     monkeypatch.setattr(
         eng.runner, "advance", lambda steps, joined: (advanced.append(len(steps)), advance(steps, joined))
     )

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from support.checkpoints import VOICE
+from support.engines.checkpoints import VOICE
 
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.models.base import LoadOptions, SpeechModel

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.checkpoints import TINY
-from support.gpus import Gpu, stand_in
+from support.engines.checkpoints import TINY
+from support.engines.gpus import Gpu, stand_in
 
-from voxcpm_grpc.engine.device import default_slots, select_dtype
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
+from voxcpm_grpc.engine.start.device import default_slots, select_dtype
 from voxcpm_grpc.errors import StartupError, TooLong
 from voxcpm_grpc.request import Request
 from voxcpm_grpc.settings.engine import EngineSettings
@@ -36,6 +36,15 @@ def test_sizes():
     assert (timesteps.choices, timesteps.default) == ((5,), 5)
     assert engine.info.max_model_len == 90
     assert engine.scheduler.max_queue == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "banks"), [({}, 16), ({"max_loras": 3}, 3), ({"max_loras": 0}, 0)], ids=["default", "some", "none"]
+)
+def test_an_engine_has_memory_for_adapters_that_may_be_registered(settings, banks):
+    engine = load_engine(TINY, "tiny", EngineSettings(device="cpu", **settings), registers_loras=True)
+    assert engine.adapters.count == banks
+    assert load(**settings).adapters.count == (banks if settings else 0)
 
 
 @pytest.mark.parametrize(("gigabytes", "slots"), [(24, 64), (42, 128), (141, 128)])

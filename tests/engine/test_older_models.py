@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from support import goldens
-from support.checkpoints import OLDER
-from support.engines import at_rest, engine, latents, run
-from support.older_models import TOLERANCE, check_batch, check_official_speech, requests_for
-from support.voice_parts import encoded, latents_of, voice_part
+from support.engines import goldens
+from support.engines.checkpoints import OLDER
+from support.engines.older_models import TOLERANCE, check_batch, check_official_speech, requests_for
+from support.engines.tiny import at_rest, engine, latents, run
+from support.engines.voice_parts import encoded, latents_of, voice_part
 
 from voxcpm_grpc.errors import FailedPrecondition
 from voxcpm_grpc.request import Conditioning, Request, Role

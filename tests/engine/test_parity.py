@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from support import goldens
-from support.engines import at_rest, engine, finished, latents, run
-from support.voice_parts import encoded
+from support.engines import goldens
+from support.engines.tiny import at_rest, engine, finished, latents, run
+from support.engines.voice_parts import encoded
 
 from voxcpm_grpc.request import Role
 

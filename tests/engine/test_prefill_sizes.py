@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from support.engines import engine, finished, latents, run, voice
-from support.voice_parts import voice_part
+from support.engines.tiny import engine, finished, latents, run, voice
+from support.engines.voice_parts import voice_part
 
 from voxcpm_grpc.engine.runner import CPU_ENTRIES, CPU_ROWS
 from voxcpm_grpc.request import Conditioning, Request, Sampling

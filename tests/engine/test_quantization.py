@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import goldens
-from support.checkpoints import TINY
-from support.engines import engine, finished, latents, mixed_requests, run, with_adapter
+from support.engines import goldens
+from support.engines.checkpoints import TINY
+from support.engines.tiny import engine, finished, latents, mixed_requests, run, with_adapter
 
 from tools.voice import round_weights
 from voxcpm_grpc import lora_files

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support import engines
-from support.checkpoints import TINY
-from support.engines import at_rest, finished, latents, mixed_requests, run
-from support.gpus import needs_hopper
+from support.engines import tiny
+from support.engines.checkpoints import TINY
+from support.engines.gpus import needs_hopper
+from support.engines.tiny import at_rest, finished, latents, mixed_requests, run
 
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
@@ -45,7 +45,7 @@ def test_streams_in_captured_steps_equal_those_alone(fused):
 
 
 def test_plain_operations_generate_the_speech_of_a_cpu():
-    eng, cpu = engine(slots=8, fused=False, graphs=True), engines.engine(fused=False, quantization="fp8")
+    eng, cpu = engine(slots=8, fused=False, graphs=True), tiny.engine(fused=False, quantization="fp8")
     for request in mixed_requests():
         eng.add(request)
         cpu.add(request)

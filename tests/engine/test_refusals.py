@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.engines import engine
-from support.voice_parts import voice_part
+from support.engines.tiny import engine
+from support.engines.voice_parts import voice_part
 
 from voxcpm_grpc.errors import Exhausted, FailedPrecondition, InvalidRequest, TooLong
 from voxcpm_grpc.request import Conditioning, Request, Sampling

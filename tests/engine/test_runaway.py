@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.engines import engine, finished, mixed_requests, run
+from support.engines.tiny import engine, finished, mixed_requests, run
 
-from voxcpm_grpc.engine.sequence import SILENCE_RMS, Sequence
+from voxcpm_grpc.engine.scheduling.sequence import SILENCE_RMS, Sequence
 from voxcpm_grpc.models.base import Plan
 from voxcpm_grpc.request import FinishReason, Request, Sampling
 
@@ -54,7 +54,7 @@ def test_an_engine_ends_a_segment_at_the_silence_that_its_request_allows(monkeyp
     audio = outcome.waveform.reshape(finished(outcome).steps, -1)
     energy = np.sqrt((audio**2).mean(axis=1))
     order = np.sort(energy)
-    monkeypatch.setattr("voxcpm_grpc.engine.sequence.SILENCE_RMS", float(order[-1] + order[-2]) / 2)
+    monkeypatch.setattr("voxcpm_grpc.engine.scheduling.sequence.SILENCE_RMS", float(order[-1] + order[-2]) / 2)
     loudest = int(energy.argmax())
     for allowed in range(1, len(audio) - loudest):
         sampling = Sampling(

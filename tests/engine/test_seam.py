@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engines import Outcome, at_rest, collect, engine, finished, run, run_arriving
-from support.toy_engines import TEXT, asks, check, check_all, part, toy_engine
-from support.toy_family import expected
+from support.engines.tiny import Outcome, at_rest, collect, engine, finished, run, run_arriving
+from support.engines.toy_engines import TEXT, asks, check, check_all, part, toy_engine
+from support.engines.toy_family import expected
 
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, QueueFull, TooLong
 from voxcpm_grpc.request import Conditioning, Request, Role, Sampling, VoicePart
@@ -303,6 +303,18 @@ def test_text_for_an_unknown_or_cancelled_request_is_ignored():
     assert not eng.busy and at_rest(eng)
 
 
+def test_the_end_tells_how_much_text_there_was():
+    """Text that is on its way when the speech ends is not part of it."""
+    eng, outcomes = toy_engine(), defaultdict[str, Outcome](Outcome)
+    eng.add(replace(STREAMED, text="the ", open=True, sampling=Sampling(seed=4, min_steps=2, max_steps=2)))
+    run(eng, outcomes=outcomes)
+    eng.append("s", "quick brown fox ju", last=False)
+    run(eng, outcomes=outcomes)
+    eng.append("s", "mps", last=False)
+    end = finished(outcomes["s"])
+    assert (end.characters, end.unread) == (len("the quick brown fox ju"), " fox ju") and at_rest(eng)
+
+
 def test_text_after_the_end_ends_the_request():
     eng = toy_engine()
     eng.add(STREAMED)
@@ -323,7 +335,7 @@ def test_text_beyond_the_limit_ends_the_request():
 def test_a_model_that_cannot_stream_text_says_so():
     eng = engine(slots=1)
     with pytest.raises(
-        FailedPrecondition, match="reads the whole text before it speaks; send a text as a whole"
+        FailedPrecondition, match="reads all text of a segment before it speaks, and has the segmentation modes"
     ) as error:
         eng.add(Request(id="a", text="Hello.", open=True))
     assert error.value.field == "text" and not eng.busy

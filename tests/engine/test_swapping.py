@@ -9,7 +9,7 @@ from time import monotonic
 
 import numpy as np
 import pytest
-from support.engines import Outcome, at_rest, collect, engine, finished, latents, mixed_requests, run
+from support.engines.tiny import Outcome, at_rest, collect, engine, finished, latents, mixed_requests, run
 
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import Exhausted, Internal, Unavailable

@@ -8,8 +8,8 @@ from dataclasses import fields, is_dataclass
 import msgspec
 import numpy as np
 import pytest
-from support.fake_engine import INFO
-from support.voice_parts import voice_part
+from support.doubles.fake_engine import INFO
+from support.engines.voice_parts import voice_part
 
 from voxcpm_grpc.errors import (
     Aborted,
@@ -85,11 +85,11 @@ def same(a: object, b: object) -> bool:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: type(c).__name__)
 def test_a_command_is_the_same_after_decoding(command):
-    assert same(encoding.decode_command(encoding.encode_command(command)), command)
+    assert same(encoding.decode_command(encoding.encode(command)), command)
 
 
 def test_reports_of_one_message_are_the_same_after_decoding():
-    arrived = encoding.decode_reports(encoding.encode_reports(REPORTS))
+    arrived = encoding.decode_reports(encoding.encode(REPORTS))
     assert len(arrived) == len(REPORTS)
     assert all(same(a, b) for a, b in zip(arrived, REPORTS, strict=True))
 
@@ -107,7 +107,7 @@ def test_reports_of_one_message_are_the_same_after_decoding():
     ],
 )
 def test_an_error_keeps_its_type_its_message_and_its_reason(error, kind):
-    [failed] = encoding.decode_reports(encoding.encode_reports([m.Failed.of("a", error)]))
+    [failed] = encoding.decode_reports(encoding.encode([m.Failed.of("a", error)]))
     assert isinstance(failed, m.Failed)
     back = failed.error()
     assert type(back) is kind
@@ -118,29 +118,36 @@ def test_an_error_keeps_its_type_its_message_and_its_reason(error, kind):
 
 
 def test_decoded_arrays_are_writable():
-    command = encoding.decode_command(encoding.encode_command(m.Encode("e", np.zeros(3, np.float32), Role.REFERENCE)))
+    command = encoding.decode_command(encoding.encode(m.Encode("e", np.zeros(3, np.float32), Role.REFERENCE)))
     assert isinstance(command, m.Encode)
     command.waveform[:] = 1  # PyTorch warns about memory that is read-only
 
 
+def test_a_decoded_array_does_not_keep_its_message():
+    """A message has the audio of all streams, and one of them may wait for its listener."""
+    for report in encoding.decode_reports(encoding.encode(REPORTS)):
+        if isinstance(report, m.CallEvent) and isinstance(report.body, AudioChunk):
+            assert report.body.samples.flags.owndata
+
+
 def test_a_message_cannot_carry_objects():
     with pytest.raises(NotImplementedError, match="cannot carry a value of type ndarray"):
-        encoding.encode_command(m.Encode("e", np.array([object()]), Role.PROMPT))
+        encoding.encode(m.Encode("e", np.array([object()]), Role.PROMPT))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: type(c).__name__)
 def test_a_command_names_its_request_even_when_it_is_broken(command):
     expected = command.request.id if isinstance(command, m.Submit | m.Check) else getattr(command, "id", "")
-    assert encoding.command_id(encoding.encode_command(command)) == expected
+    assert encoding.command_ids(encoding.encode(command))[0] == expected
 
 
 def test_noise_names_no_request():
-    assert encoding.command_id(b"\xc1noise") == ""
-    assert encoding.command_id(b"") == ""
+    assert encoding.command_ids(b"\xc1noise") == ("", "")
+    assert encoding.command_ids(b"") == ("", "")
 
 
 def test_a_front_never_imports_torch():
-    modules = ("pool.engine_pool", "pool.local", "ipc.messages", "worker.main")
+    modules = ("pool.engine_pool", "pool.engines.local", "ipc.messages", "worker.main")
     script = (
         "import sys\n"
         + "".join(f"import voxcpm_grpc.{name}\n" for name in modules)

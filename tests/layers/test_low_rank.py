@@ -6,25 +6,25 @@ import re
 
 import pytest
 import torch
-from support.stacks import SHAPE, random_stack, run
+from support.engines.stacks import SHAPE, random_stack, run
 
 from voxcpm_grpc.attention.reference import ReferenceAttention
-from voxcpm_grpc.layers.low_rank import AdapterBank, Update
+from voxcpm_grpc.layers.low_rank import AdapterBanks, Update
 from voxcpm_grpc.layers.ops import Ops, TorchOps
 from voxcpm_grpc.layers.transformer import StackShape
 
 ATTENTION, ALL = re.compile(r".*self_attn.*"), re.compile(r".*_proj")
-PLACES = 3
+BANKS = 3
 
 
-def updates(bank: AdapterBank, seed: int, rank: int) -> dict[str, Update]:
+def updates(banks: AdapterBanks, seed: int, rank: int) -> dict[str, Update]:
     draws = torch.Generator().manual_seed(seed)
     return {
         name: Update(
             (torch.randn(rank, inputs, generator=draws) * inputs**-0.5).bfloat16().float(),
             (torch.randn(outputs, rank, generator=draws) * 0.3).bfloat16().float(),
         )
-        for name, (outputs, inputs) in bank.maps.items()
+        for name, (outputs, inputs) in banks.maps.items()
     }
 
 
@@ -33,12 +33,12 @@ def check(
 ) -> None:
     """Compare sequences with different adapters and none, in one batch, with stacks of merged weights."""
     (device, dtype), (sequences, tokens) = target, rows
-    bank = AdapterBank(PLACES, 16, lambda name: bool(adapted.fullmatch(name)), torch.device(device), dtype)
-    stack = random_stack(shape, ops, device, dtype, bank=bank)
-    adapters = {0: updates(bank, 1, 16), 2: updates(bank, 2, 5)}
-    for place, update in adapters.items():
-        bank.write(place, update)
-    places = torch.tensor([(0, -1, 2)[index % 3] for index in range(sequences)], device=device)
+    banks = AdapterBanks(BANKS, 16, lambda name: bool(adapted.fullmatch(name)), torch.device(device), dtype)
+    stack = random_stack(shape, ops, device, dtype, banks=banks)
+    adapters = {0: updates(banks, 1, 16), 2: updates(banks, 2, 5)}
+    for bank, update in adapters.items():
+        banks.write(bank, update)
+    adapter = torch.tensor([(0, -1, 2)[index % 3] for index in range(sequences)], device=device)
     x = torch.randn(tokens, sequences, shape.hidden).to(dtype).to(device)
     if device == "cpu" and isinstance(ops, TorchOps):
         attention = ReferenceAttention()
@@ -47,14 +47,14 @@ def check(
 
         attention = TritonAttention()
     for wanted in (None, range(tokens // 2, tokens)):
-        out = run(stack, x, attention, wanted, places)
-        for place in {0, -1, 2} & set(places.tolist()):
-            added = {name: update.up @ update.down for name, update in adapters.get(place, {}).items()}
+        out = run(stack, x, attention, wanted, adapter)
+        for bank in {0, -1, 2} & set(adapter.tolist()):
+            added = {name: update.up @ update.down for name, update in adapters.get(bank, {}).items()}
             merged = random_stack(shape, TorchOps(), device, torch.float32, added=added)
-            truth = run(merged, x.float(), ReferenceAttention())[:, places == place]
+            truth = run(merged, x.float(), ReferenceAttention())[:, adapter == bank]
             truth = truth if wanted is None else truth[wanted.start : wanted.stop]
-            error = (out[:, places == place].float() - truth).norm() / truth.norm()
-            assert error < (3e-2 if dtype == torch.bfloat16 else 1e-4), (place, wanted, error)
+            error = (out[:, adapter == bank].float() - truth).norm() / truth.norm()
+            assert error < (3e-2 if dtype == torch.bfloat16 else 1e-4), (bank, wanted, error)
 
 
 @pytest.mark.parametrize("adapted", [ATTENTION, ALL], ids=["attention", "all"])
@@ -95,7 +95,7 @@ def test_kernels_on_a_gpu(rows, hidden, adapted):
 
 
 def test_maps_without_adapters_need_no_memory():
-    bank = AdapterBank(PLACES, 16, lambda name: "q_proj" in name, torch.device("cpu"), torch.float32)
-    stack = random_stack(SHAPE, TorchOps(), "cpu", torch.float32, bank=bank)
+    banks = AdapterBanks(BANKS, 16, lambda name: "q_proj" in name, torch.device("cpu"), torch.float32)
+    stack = random_stack(SHAPE, TorchOps(), "cpu", torch.float32, banks=banks)
     assert all(layer.qkv.low_rank is not None and layer.out.low_rank is None for layer in stack.layers)
-    assert list(bank.maps) == [f"layers.{index}.self_attn.q_proj" for index in range(SHAPE.layers)]
+    assert list(banks.maps) == [f"layers.{index}.self_attn.q_proj" for index in range(SHAPE.layers)]

@@ -4,15 +4,14 @@ from functools import partial
 
 import pytest
 import torch
-from support.gpus import needs_hopper
-from support.stacks import ODD, SHAPE, dense, random_stack, run
+from support.engines.gpus import needs_hopper
+from support.engines.stacks import ODD, SHAPE, dense, random_stack, run
 
 from voxcpm_grpc.attention import Rotation
 from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.low_rank import LowRank
-from voxcpm_grpc.layers.norm import RMSNorm
-from voxcpm_grpc.layers.ops import ResidualStream, TorchOps
+from voxcpm_grpc.layers.ops import ResidualStream, RMSNorm, TorchOps
 from voxcpm_grpc.layers.transformer import StackShape
 
 
@@ -71,7 +70,7 @@ NOT_SERVED = pytest.mark.parametrize(
 @pytest.fixture
 def gated_product(interpreter, monkeypatch):
     """Stands for the kernel on the CPU, for 5 rows and more. The value has the rows of its calls."""
-    from voxcpm_grpc.kernels import gated_cuts, reference
+    from voxcpm_grpc.kernels.products import gated_cuts, reference
     from voxcpm_grpc.layers import fused
 
     calls = []
@@ -117,20 +116,20 @@ def test_other_kernels_compute_gate_and_up_that_the_launch_does_not_serve(gated_
 
 
 def test_other_kernels_compute_gate_and_up_where_the_launch_is_unavailable(gated_product, monkeypatch):
-    monkeypatch.setattr("voxcpm_grpc.kernels.gated_cuts.load_cuts", lambda _: False)
+    monkeypatch.setattr("voxcpm_grpc.kernels.products.gated_cuts.load_cuts", lambda _: False)
     check_gated(9)
     assert gated_product == []
 
 
 def test_a_product_with_more_rows_than_needed_agrees(interpreter, monkeypatch):
     from voxcpm_grpc.attention.paged_triton import TritonAttention
-    from voxcpm_grpc.kernels import spare_rows
+    from voxcpm_grpc.kernels.rows import padded_rows
     from voxcpm_grpc.layers import fused
 
     computed = []
 
     def widened(x, rows):
-        wide = spare_rows.widened(x, rows)
+        wide = padded_rows.widened(x, rows)
         computed.append(None if wide is None else len(wide))
         if wide is not None:
             wide[len(x) :] = float("nan")  # no row depends on another
@@ -140,7 +139,7 @@ def test_a_product_with_more_rows_than_needed_agrees(interpreter, monkeypatch):
     monkeypatch.setattr(fused, "rows_to_compute", lambda rows, *_: rows + 3)
     monkeypatch.setattr(fused, "widened", widened)
     x = torch.randn(11, 2, SHAPE.hidden)
-    rows = spare_rows.empty_rows(x, 22, SHAPE.hidden).copy_(x.flatten(0, 1))
+    rows = padded_rows.empty_rows(x, 22, SHAPE.hidden).copy_(x.flatten(0, 1))
     rotate = Rotation(torch.ones(11, 1, 1, SHAPE.head_dim // 2), torch.zeros(11, 1, 1, SHAPE.head_dim // 2))
 
     def attend(attention, q, k, v, layer, norm, wanted=None):
@@ -160,7 +159,7 @@ def test_a_product_with_more_rows_than_needed_agrees(interpreter, monkeypatch):
 @pytest.fixture
 def split_product(interpreter, monkeypatch):
     """Stands for the kernel on the CPU, for 5 rows and more. The value has, for each call, whether it was in place."""
-    from voxcpm_grpc.kernels import reference, split_cuts
+    from voxcpm_grpc.kernels.products import reference, split_cuts
     from voxcpm_grpc.layers import fused
 
     calls = []
@@ -212,7 +211,7 @@ def test_other_kernels_add_a_product_that_the_launch_does_not_serve(split_produc
 
 
 def test_other_kernels_add_a_product_where_the_launch_is_unavailable(split_product, monkeypatch):
-    monkeypatch.setattr("voxcpm_grpc.kernels.split_cuts.load_cuts", lambda _: False)
+    monkeypatch.setattr("voxcpm_grpc.kernels.products.split_cuts.load_cuts", lambda _: False)
     check_added(9)
     assert split_product == []
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.stacks import ODD, SHAPE, random_stack, run
+from support.engines.stacks import ODD, SHAPE, random_stack, run
 
 from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.layers import packed

@@ -20,8 +20,11 @@ OPTIONS = LoadOptions(device=CPU, dtype=torch.float32, attention="reference")
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (json.dumps({"architecture": "Qwen3"}), "architecture 'qwen3'; this server supports voxcpm, voxcpm2$"),
-        (json.dumps({"architecture": ["voxcpm2"]}), "this server supports voxcpm, voxcpm2$"),
+        (
+            json.dumps({"architecture": "Qwen3"}),
+            "architecture 'qwen3'; this server supports qwen3_tts, voxcpm, voxcpm2$",
+        ),
+        (json.dumps({"architecture": ["voxcpm2"]}), "this server supports qwen3_tts, voxcpm, voxcpm2$"),
         ("{", "not valid JSON"),
         ("\ufffe", "not valid JSON"),
         ("[]", "no JSON object"),
@@ -56,7 +59,7 @@ def test_a_config_without_an_architecture_is_that_of_the_oldest_checkpoints_if_i
 )
 def test_a_config_that_no_family_recognises_is_refused_with_what_it_has(tmp_path, content, found):
     (tmp_path / "config.json").write_text(json.dumps(content))
-    said = rf"names no architecture, and no model family .* keys, {found}; this server supports voxcpm, voxcpm2$"
+    said = rf"names no architecture, .* keys, {found}; this server supports qwen3_tts, voxcpm, voxcpm2$"
     with pytest.raises(StartupError, match=said):
         load_model(tmp_path, OPTIONS)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.fake_engine import write_lora
-from support.waiting import HANG_SECONDS, until
+from support.doubles.fake_engine import write_lora
+from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import AlreadyExists
 from voxcpm_grpc.ipc.messages import Keep, Registration

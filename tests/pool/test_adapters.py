@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.fake_engine import MakeFake, request, write_lora
-from support.pools import Launcher, RecordedPool, everything, patient, pool_of, started
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
+from support.doubles.fake_engine import MakeFake, request, write_lora
+from support.doubles.pools import Launcher, RecordedPool, everything, patient, pool_of, started
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.errors import (
@@ -23,8 +23,8 @@ from voxcpm_grpc.errors import (
     StartupError,
     Unavailable,
 )
-from voxcpm_grpc.pool import supervisor
 from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.engines import supervisor
 from voxcpm_grpc.request import Adapter, AudioChunk
 
 QUICK = patient(restart_seconds=0.2)
@@ -362,7 +362,7 @@ async def cycle(pool: RecordedPool, directory: Path, cycles: int) -> None:
 async def test_registrations_under_load_lose_no_stream_and_leave_nothing(tmp_path):
     async with pool_of(MakeFake(), MakeFake()) as pool:
         bert = await register(pool, "bert", write_lora(tmp_path / "bert", 5))
-        cycling = asyncio.create_task(cycle(pool, write_lora(tmp_path / "anna"), 200))
+        cycling = asyncio.create_task(cycle(pool, write_lora(tmp_path / "anna"), 60))
         spoken = 0
         while not cycling.done():
             results = await asyncio.gather(*(sound(pool, bert, f"s{number}", 20) for number in range(4)))

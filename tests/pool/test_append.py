@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.pools import Launcher, everything, pool_of, started
-from support.toy import LoadToy, checkpoint
-from support.toy_engines import TEXT, toy_engine
-from support.toy_family import expected
-from support.waiting import until
+from support.doubles.pools import Launcher, everything, pool_of, started
+from support.engines.toy import LoadToy, checkpoint
+from support.engines.toy_engines import TEXT, toy_engine
+from support.engines.toy_family import expected
+from support.servers.waiting import until
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.ipc import encoding
@@ -52,7 +52,7 @@ async def test_another_engine_gets_the_text_so_far(tmp_path, wanted):
         await until(lambda: call.engine != "")
         launcher.kill()
         call.append(WORDS[1])
-        await until(lambda: len(launcher.handles) > 1)
+        await until(lambda: len(launcher.processes) > 1)
         call.append("".join(WORDS[2:]), last=True)
         assert np.array_equal(audio(await everything(call)), wanted)
 
@@ -60,7 +60,7 @@ async def test_another_engine_gets_the_text_so_far(tmp_path, wanted):
 def run(dispatcher: Dispatcher, *commands: tuple[str, Command]) -> dict[str, list]:
     """The reports for each front until there is no more work."""
     reports: dict[str, list] = {}
-    inbox = [(front, encoding.encode_command(command)) for front, command in commands]
+    inbox = [(front, encoding.encode(command)) for front, command in commands]
     while True:
         for front, found in dispatcher.run_once(inbox).items():
             reports.setdefault(front, []).extend(found)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from support.fake_engine import INFO
-from support.voice_parts import voice_part
+from support.doubles.fake_engine import INFO
+from support.engines.voice_parts import voice_part
 
 from voxcpm_grpc.pool.balancer import CACHE_BONUS_STEPS, Balancer, Room, prefix_of, work_of
 from voxcpm_grpc.request import Conditioning, Request, Sampling
@@ -52,40 +52,44 @@ def test_work_includes_limits_and_voices():
 
 def test_the_replica_with_the_least_work_is_chosen_and_equal_ones_take_turns():
     replicas = [Replica(), Replica(), Replica()]
-    balancer = Balancer(Replica.load)
-    assert {balancer.choose(replicas, None) for _ in range(3)} == set(replicas)
+    balancer = Balancer[Replica]()
+    assert {balancer.choose(replicas, None, Replica.load) for _ in range(3)} == set(replicas)
     replicas[0].work, replicas[1].work, replicas[2].work = 30, 10, 20
-    assert balancer.choose(replicas, None) is replicas[1]
+    assert balancer.choose(replicas, None, Replica.load) is replicas[1]
 
 
 def test_a_replica_with_a_free_slot_is_chosen_before_one_with_less_work():
     short, long = Replica(work=20, room=Room.QUEUE), Replica(work=300)
-    assert Balancer(Replica.load).choose([short, long], None) is long
+    assert Balancer[Replica]().choose([short, long], None, Replica.load) is long
     long.room = Room.NONE
-    assert Balancer(Replica.load).choose([short, long], None) is short
+    assert Balancer[Replica]().choose([short, long], None, Replica.load) is short
 
 
 def test_a_voice_stays_with_its_replica_unless_that_has_notably_more_work():
     first, other = Replica(), Replica()
-    balancer, prefix = Balancer(Replica.load), prefix_of(with_voice(1))
+    balancer, prefix = Balancer[Replica](), prefix_of(with_voice(1))
     assert prefix is not None
-    assert balancer.choose([first], prefix) is first
+    assert balancer.choose([first], prefix, Replica.load) is first
     first.work = CACHE_BONUS_STEPS - 1
-    assert balancer.choose([first, other], prefix) is first
-    assert balancer.choose([first, other], prefix_of(with_voice(2))) is other, "another voice is in no cache"
+    assert balancer.choose([first, other], prefix, Replica.load) is first
+    assert balancer.choose([first, other], prefix_of(with_voice(2)), Replica.load) is other, (
+        "another voice is in no cache"
+    )
     first.work = other.work + CACHE_BONUS_STEPS + 1
-    assert balancer.choose([first, other], prefix) is other
+    assert balancer.choose([first, other], prefix, Replica.load) is other
     first.work = other.work = 0
-    assert {balancer.choose([first, other], prefix) for _ in range(2)} == {first, other}, "both have it in their cache"
+    assert {balancer.choose([first, other], prefix, Replica.load) for _ in range(2)} == {first, other}, (
+        "both have it in their cache"
+    )
 
 
 def test_a_lost_engine_has_nothing_in_its_cache():
     first, other = Replica(), Replica()
-    balancer, prefix = Balancer(Replica.load), prefix_of(with_voice(1))
-    balancer.choose([first], prefix)
+    balancer, prefix = Balancer[Replica](), prefix_of(with_voice(1))
+    balancer.choose([first], prefix, Replica.load)
     balancer.forget(first)
     first.work = 1
-    assert balancer.choose([first, other], prefix) is other
+    assert balancer.choose([first, other], prefix, Replica.load) is other
 
 
 def test_voices_have_different_prefixes():

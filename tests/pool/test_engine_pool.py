@@ -11,11 +11,11 @@ import psutil
 import pytest
 import pytest_asyncio
 import uvloop
-from support.cycles import no_garbage
-from support.fake_engine import MakeFake, refuse_to_start, request
-from support.pools import Launcher, RecordedPool, at_rest, everything, pool_of, pool_with, steps_reach
-from support.voice_parts import latents_of
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
+from support.doubles.cycles import no_garbage
+from support.doubles.fake_engine import MakeFake, refuse_to_start, request
+from support.doubles.pools import Launcher, RecordedPool, at_rest, everything, pool_of, pool_with, steps_reach
+from support.engines.voice_parts import latents_of
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable
 from voxcpm_grpc.ipc import encoding
@@ -243,9 +243,9 @@ def callback_cpu(monkeypatch):
     spent: list[float] = []
     run = asyncio.Handle._run
 
-    def timed(handle):
+    def timed(process):
         before = time.thread_time()
-        run(handle)
+        run(process)
         spent.append(time.thread_time() - before)
 
     monkeypatch.setattr(asyncio.Handle, "_run", timed)
@@ -288,9 +288,9 @@ async def test_many_streams_do_not_block_the_event_loop(pool, monkeypatch):
     streams, read, reports = 50, [0], [0]
     run, decode = asyncio.Handle._run, encoding.decode_reports
 
-    def counted(handle):
+    def counted(process):
         read.append(0)
-        run(handle)
+        run(process)
 
     def decoded(data):
         read[-1] += 1
@@ -329,8 +329,8 @@ async def test_a_pool_with_an_engine_that_cannot_start_does_not_start():
     with pytest.raises(StartupError, match=r"model.safetensors is missing"):
         await pool.start()
     assert not pool.healthy
-    [handle] = good.handles
-    assert not handle.pid or not psutil.pid_exists(handle.pid)
+    [process] = good.processes
+    assert not process.pid or not psutil.pid_exists(process.pid)
 
 
 async def test_engines_of_different_models_do_not_start():

@@ -1,31 +1,30 @@
-"""Engines that die, hang or cannot start: the end of their calls, and the restart of their replicas."""
+"""Engines that die or cannot start: the end of their calls, and the restart of their replicas.
+
+`tests/system/chaos/test_losses.py` has those that hang, and those that start several times.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-from collections.abc import Iterator
 
 import numpy as np
-import psutil
 import pytest
-from support.fake_engine import MakeFake, carries, refuse_to_start, request
-from support.pools import Launcher, everything, health_is, patient, pool_of, started, steps_reach
-from support.voice_parts import latents_of, voice_part
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
+from support.clients.whole_streams import assert_whole, refused, speaking, until_error
+from support.doubles.fake_engine import MakeFake, carries, refuse_to_start, request
+from support.doubles.pools import Launcher, all_ready, everything, health_is, patient, pool_of, started, steps_reach
+from support.engines.voice_parts import latents_of, voice_part
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
-from voxcpm_grpc.errors import Aborted, Reason, StartupError, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import Aborted, StartupError, Unavailable
 from voxcpm_grpc.ipc import encoding
-from voxcpm_grpc.pool import supervisor
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.local import EngineProcess
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished, Role
+from voxcpm_grpc.pool.engines import supervisor
+from voxcpm_grpc.pool.engines.local import EngineProcess
+from voxcpm_grpc.request import Admitted, AudioChunk, Role
 
 QUICK = patient(restart_seconds=0.2)
 NEVER = patient(restart_seconds=0.1, restart_limit=1)
-SILENCE = 5.0  # seconds; a busy machine never delays a heartbeat so long
-UNREAD = 128  # the most chunks that an engine makes for a stream that is not read
 
 
 def pair(**options) -> tuple[Launcher, Launcher]:
@@ -41,33 +40,6 @@ def no_restarts(monkeypatch):
     """No engine is started again."""
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", NEVER_SECONDS)
     return patient(restart_seconds=NEVER_SECONDS)
-
-
-async def all_ready(pool: EnginePool) -> None:
-    await until(lambda: all(replica.ready for replica in pool.replicas))
-
-
-async def speaking(pool: EnginePool, id: str, steps: int = 100_000):
-    """A stream that has delivered audio."""
-    stream = pool.generate(request(id, steps))
-    assert isinstance(await anext(stream), Admitted)
-    assert isinstance(await anext(stream), AudioChunk)
-    return stream
-
-
-@contextlib.contextmanager
-def refused() -> Iterator[None]:
-    """The block ends as a request does with which two engines have ended."""
-    with pytest.raises(Aborted) as caught:
-        yield
-    assert caught.value.reason is Reason.REQUEST_ENDED_ENGINES
-
-
-def assert_whole(events, steps: int) -> None:
-    admitted, *chunks, finished = events
-    assert isinstance(admitted, Admitted)
-    assert [chunk.index for chunk in chunks] == list(range(steps))
-    assert isinstance(finished, Finished)
 
 
 async def test_requests_without_audio_are_retried_on_another_engine():
@@ -169,53 +141,8 @@ async def test_a_request_that_kills_engines_does_not_kill_all(no_restarts):
     async with started(*launchers, settings=no_restarts) as pool:
         with refused():
             await everything(pool.generate(request("poison", 3, "exit")))
-        assert sum(map(is_running, launchers)) == 1
+        assert sum(launcher.is_running for launcher in launchers) == 1
         assert_whole(await everything(pool.generate(request("good", 3))), 3)
-
-
-def is_running(launcher: Launcher) -> bool:
-    return psutil.pid_exists(launcher.pid) and psutil.Process(launcher.pid).status() != psutil.STATUS_ZOMBIE
-
-
-async def test_a_crash_in_a_step_ends_the_request_alone_and_the_replica_restarts():
-    engine = Launcher([MakeFake()])
-    async with started(engine, settings=QUICK) as pool:
-        good = await speaking(pool, "good", 2000)
-        bad = pool.generate(request("bad", 3, "crash"))
-        with refused():
-            await everything(bad)
-        assert [event.index for event in (await everything(good))[:-1]] == list(range(1, 2000))
-        await health_is(pool, True)
-        assert_whole(await everything(pool.generate(request("next", 3))), 3)
-        [replica] = pool.replicas
-        assert replica.restarts.count == 2, "the bad request had two engines"
-
-
-@pytest.mark.parametrize("idle", [True, False])
-async def test_a_stopped_process_is_noticed_killed_and_replaced(idle):
-    engine = Launcher([MakeFake(step_seconds=0.002)])
-    async with started(engine, settings=patient(silence_seconds=SILENCE, restart_seconds=0.2)) as pool:
-        stream = None if idle else await speaking(pool, "a", 500)
-        pid = engine.pid
-        engine.kill(signal.SIGSTOP)
-        await health_is(pool, False)
-        if stream:
-            assert len(await everything(stream)) == 499 + 1
-        await health_is(pool, True)
-        assert engine.pid != pid
-        assert not psutil.pid_exists(pid)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [MakeFake(slowest_step=0.07), MakeFake(slowest_step=0.3, device="cuda:0")],
-    ids=["a quick engine", "a slow one on a GPU"],
-)
-async def test_a_step_without_end_is_noticed(make):
-    async with pool_of(make, settings=patient(step_seconds=None, restart_seconds=0.2)) as pool:
-        with refused():
-            await everything(pool.generate(request("a", 3, "hang")))
-        await health_is(pool, True)
 
 
 @pytest.mark.parametrize(
@@ -233,53 +160,22 @@ async def test_a_long_step_is_allowed_on_a_slow_engine(make, settings):
         assert pool.replicas[0].restarts.count == 0
 
 
-async def test_a_lost_engine_gets_no_calls_and_a_restarted_one_gets_its_share():
-    a, b = pair()
-    async with started(a, b, settings=QUICK) as pool:
-        streams = [await speaking(pool, f"s{i}") for i in range(6)]
-        lost = sum(len(replica.calls) for replica in pool.replicas if replica.name == "a")
-        assert 0 < lost < 6
-        a.kill()
-        assert await asyncio.gather(*map(until_error, streams)) == [None] * 6
-        assert pool.continuations == lost
-        for i in range(10):
-            assert_whole(await everything(pool.generate(request(f"next{i}", 3))), 3)
-        await all_ready(pool)
-        before = pool.stats_by_engine()
-        await asyncio.gather(*(everything(pool.generate(request(f"later{i}", 50))) for i in range(10)))
-        after = pool.stats_by_engine()
-        assert all(after[name].steps > before[name].steps for name in ("a", "b"))
-        await until(lambda: not any(stats.running for stats in pool.stats_by_engine().values()))
-    assert not any(is_running(launcher) for launcher in (a, b))
-
-
-async def until_error(stream) -> Exception | None:
-    """Read more chunks than an engine makes for a stream that is not read."""
-    try:
-        async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(stream):
-            for _ in range(2 * UNREAD):
-                await anext(stream)
-    except VoxCPMError as error:
-        return error
-    return None
-
-
 async def test_a_replica_that_does_not_restart_is_given_up():
     engine = Launcher([MakeFake(), MakeFake(before=refuse_to_start)])
     async with started(engine, settings=patient(restart_seconds=0.1, restart_limit=2)) as pool:
         engine.kill()
         await asyncio.wait_for(pool.closed_or_given_up(), HANG_SECONDS)
-        assert len(engine.handles) == 1 + 2
+        assert len(engine.processes) == 1 + 2
         assert not pool.healthy
 
 
 async def test_an_engine_that_cannot_be_closed_is_replaced(monkeypatch, caplog):
     close, failures = EngineProcess.close, []
 
-    async def fails_at_first(handle: EngineProcess, *, force: bool = False) -> None:
-        await close(handle, force=force)
+    async def fails_at_first(process: EngineProcess, *, force: bool = False) -> None:
+        await close(process, force=force)
         if not failures:
-            failures.append(handle)
+            failures.append(process)
             raise OSError("too many open files")
 
     monkeypatch.setattr(EngineProcess, "close", fails_at_first)
@@ -315,7 +211,7 @@ async def test_an_engine_of_another_model_is_no_replacement():
     async with started(engine, settings=NEVER) as pool:
         engine.kill()
         await asyncio.wait_for(pool.closed_or_given_up(), HANG_SECONDS)
-        assert not is_running(engine)
+        assert not engine.is_running
         assert pool.replicas[0].restarts.count == 0
 
 
@@ -334,7 +230,7 @@ async def test_replicas_are_added_and_removed():
         assert len(await everything(on_b)) == 299 + 1
         await asyncio.wait_for(leaving, HANG_SECONDS)
         assert [one.name for one in pool.replicas] == ["a"]
-        assert not is_running(b)
+        assert not b.is_running
         assert len(await everything(on_a)) == 299 + 1
 
 
@@ -374,7 +270,7 @@ async def test_a_closed_pool_refuses_a_new_replica():
         await pool.close()
         with pytest.raises(StartupError):
             pool.add(engine)
-    assert not engine.handles
+    assert not engine.processes
 
 
 async def test_closing_during_a_restart_leaves_no_process():
@@ -382,5 +278,5 @@ async def test_closing_during_a_restart_leaves_no_process():
     async with started(engine, settings=QUICK) as pool:
         engine.kill()
         await health_is(pool, False)
-        await until(lambda: len(engine.handles) > 1 and engine.handles[-1].pid)
-    assert not is_running(engine)
+        await until(lambda: len(engine.processes) > 1 and engine.processes[-1].pid)
+    assert not engine.is_running

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.fake_engine import MakeFake, request
-from support.pools import everything, patient, pool_of
+from support.doubles.fake_engine import MakeFake, request
+from support.doubles.pools import everything, patient, pool_of
 
 from voxcpm_grpc.errors import QueueFull, QueueTooLong
 from voxcpm_grpc.pool.balancer import Room

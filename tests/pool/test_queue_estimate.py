@@ -7,12 +7,12 @@ import re
 from dataclasses import replace
 
 import pytest
-from support.fake_engine import MakeFake, request
-from support.pools import everything, patient, pool_of
+from support.doubles.fake_engine import MakeFake, request
+from support.doubles.pools import everything, patient, pool_of
 
 from voxcpm_grpc.errors import QueueTooLong
 from voxcpm_grpc.ipc.messages import EngineStats
-from voxcpm_grpc.pool.queue_estimate import Capacity, StepTime, seconds_until_slot
+from voxcpm_grpc.pool.estimates import Capacity, StepTime, seconds_until_slot
 from voxcpm_grpc.request import Admitted, AudioChunk, Stats
 
 BOOK = "A long story that takes its time. " * 30  # 3,600 steps, or 72 s and more

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from support.fake_engine import MakeFake
+from support.doubles.fake_engine import MakeFake
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool

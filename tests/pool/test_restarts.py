@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.fake_engine import MakeFake, refuse_to_start, request
-from support.pools import Launcher, RecordedPool, everything, health_is, patient, started
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
+from support.doubles.fake_engine import MakeFake, refuse_to_start, request
+from support.doubles.pools import Launcher, RecordedPool, everything, health_is, patient, started
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.errors import Exhausted, Reason, Unavailable
 from voxcpm_grpc.request import Admitted, Finished, Role
@@ -149,5 +149,5 @@ async def test_an_engine_that_is_added_has_not_restarted():
         await until(lambda: added.ready)
         assert added.restarts.count == 0
         second.kill()
-        await until(lambda: added.ready and len(second.handles) == 2)
+        await until(lambda: added.ready and len(second.processes) == 2)
         assert [replica.restarts.count for replica in pool.replicas] == [0, 1]

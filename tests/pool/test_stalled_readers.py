@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.fake_engine import MakeFake, request
-from support.pools import patient, pool_of
-from support.waiting import until
+from support.doubles.fake_engine import MakeFake, request
+from support.doubles.pools import patient, pool_of
+from support.servers.waiting import until
 
 from voxcpm_grpc.errors import Exhausted, QueueFull
 from voxcpm_grpc.pool.balancer import Room

@@ -17,15 +17,18 @@ import grpc
 import msgspec
 import numpy as np
 import pytest
-from support import fake_engine, status_details, voice_stores
-from support.status_details import Details
-from support.voice_parts import latents_of, voice_part
-from support.waiting import HANG_SECONDS, until
+from support.clients import status_details
+from support.clients.status_details import Details
+from support.doubles import fake_engine
+from support.engines.voice_parts import latents_of, voice_part
+from support.servers import voice_stores
+from support.servers.waiting import HANG_SECONDS, until
 
-from voxcpm_grpc.audio import DecodePool
+from voxcpm_grpc.aio.threads import IoThreads
+from voxcpm_grpc.audio.uploads import DecodePool
 from voxcpm_grpc.errors import TooLong
 from voxcpm_grpc.ipc.messages import Registration
-from voxcpm_grpc.models.voxcpm.abilities import sampling_options
+from voxcpm_grpc.models.voxcpm.config.abilities import sampling_options
 from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog, AdapterNames, registered
 from voxcpm_grpc.request import (
     Adapter,
@@ -46,23 +49,23 @@ from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.auth.authenticator import Authenticator
-from voxcpm_server.known_contracts import contracts
+from voxcpm_server.contracts.known import contracts
+from voxcpm_server.models import Model, Models, model_names
+from voxcpm_server.operation.metrics import Metrics
 from voxcpm_server.rpc.call import AdmissionGate
-from voxcpm_server.rpc.metrics import Metrics
-from voxcpm_server.rpc.models import Model, Models, model_names
-from voxcpm_server.rpc.server import RpcServer
-from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.rpc.tracing import Tracing
-from voxcpm_server.speech.spelling import Lexicon, WordList
+from voxcpm_server.services.server import RpcServer
+from voxcpm_server.services.speech import VoxCPMService
+from voxcpm_server.text.lexicon import Lexicon, WordList
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
-from voxcpm_server.voices.presets import Preset, build, default
-from voxcpm_server.voices.store.io_threads import IoThreads
+from voxcpm_server.voices.presets import Preset
+from voxcpm_server.voices.presets import load as load_presets
 from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.voices.uploads import UploadBudget
-from voxcpm_server.wire.requests import RequestReader
-from voxcpm_server.wire.upload_requests import UploadReader
+from voxcpm_server.wire.generate import RequestReader
+from voxcpm_server.wire.uploads import UploadReader
 
 np.random.default_rng(0)  # the first call loads modules; do that before any test
 
@@ -164,6 +167,10 @@ class FakePool:
             await self.released.wait()
         return voice_part(await asyncio.to_thread(_encoded, waveform, role is Role.PROMPT))
 
+    def made(self, request: Request, count: int) -> VoicePart:
+        """The speech of a request, of so many steps."""
+        return voice_part(np.full((count, 4, 8), len(request.text), np.float32))
+
     async def decode(self, part: VoicePart) -> AsyncGenerator[np.ndarray]:
         self.decoding += 1
         try:
@@ -194,7 +201,7 @@ def speech(request: Request, step: int) -> np.ndarray:
     text = f"({request.style}){request.text}" if request.style else request.text
     inputs = [text, request.turn, request.segment, request.sampling.seed, step]
     for part in (request.conditioning.prompt, request.conditioning.reference):
-        inputs.append(0.0 if part is None else float(latents_of(part).sum()))
+        inputs.append(0.0 if part is None else sum(float(array.sum()) for array in part.content.values()))
     key = int.from_bytes(hashlib.blake2b(repr(inputs).encode(), digest_size=8).digest(), "little")
     return (np.random.default_rng(key).random(INFO.samples_per_step, np.float32) - 0.5) * 0.5
 
@@ -207,8 +214,10 @@ class _Stream:
         self.request = request
         self.engine = "fake"
         self.continuations = 0
+        self.needs_text = False
         self.limit = limit
         self.allowed = asyncio.Event()
+        self._created = asyncio.get_running_loop().time()
         self.events = self._run()
         self.closed = False
 
@@ -217,6 +226,19 @@ class _Stream:
 
     async def __anext__(self) -> Event:
         return await anext(self.events)
+
+    def cancel(self) -> None:
+        """Its events end when its reader is cancelled."""
+
+    @property
+    def waited_seconds(self) -> float:
+        return asyncio.get_running_loop().time() - self._created
+
+    async def forward(self, receive: Callable[[Event], bool]) -> bool:
+        async for event in self:
+            if receive(event):
+                return True
+        return False
 
     def allow(self, limit: int) -> None:
         self.limit = max(self.limit, limit)
@@ -254,8 +276,7 @@ class _Stream:
                 samples[: len(opening)] = opening
                 yield AudioChunk(index=step, samples=samples)
             reason = FinishReason.MAX_STEPS if count < whole else FinishReason.STOP
-            made = voice_part(np.full((count, 4, 8), len(request.text), np.float32))
-            kept = made if request.keep_speech else None
+            kept = pool.made(request, count) if request.keep_speech else None
             ran_on = request.sampling.seed in pool.seeds_that_run_on
             yield Finished(reason=reason, steps=count, engine_seconds=0.02, speech=kept, ran_on=ran_on)
         finally:
@@ -345,11 +366,11 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         for each in pools:
             catalog = VoiceCatalog(store, each.info.fingerprint, names)
             builder = VoiceBuilder(each, decode_pool, catalog, threads, settings.limits)
-            catalog.set_presets(await build(presets, builder), default(presets, default_voice))
+            await load_presets(catalog, each.info, presets, builder, default_voice)
             reader = RequestReader(
                 each.info, settings.limits, each.adapters.find, style_in_text=settings.text.style_in_text
             )
-            models.append(Model(each, builder, catalog, reader, UploadReader(reader)))
+            models.append(Model(each.info, each, builder, catalog, reader, UploadReader(reader)))
         offered = contracts(settings.contracts)
         rpc = RpcServer(settings, metrics=metrics, tracing=tracing, contracts=offered)
         gate = AdmissionGate(settings.limits)

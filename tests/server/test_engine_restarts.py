@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from support.fake_engine import MakeFake
-from support.grpc_types import EOF
-from support.pools import Launcher, health_is, patient, pool_with
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
+from support.clients.grpc_types import EOF
+from support.doubles.fake_engine import MakeFake
+from support.doubles.pools import Launcher, health_is, patient, pool_with
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.limits import LimitSettings

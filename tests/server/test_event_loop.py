@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from support.waiting import HANG_SECONDS
+from support.servers.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 CALLS = 20_000  # function calls in one callback: more than twice the largest measured number

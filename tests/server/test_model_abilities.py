@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
-from support.uploads import PROMPT, add_prompt, chunks_of, conditioned, recording, upload
+from support.servers.uploads import PROMPT, add_prompt, chunks_of, conditioned, recording, upload
 
 from voxcpm_grpc import __version__
 from voxcpm_grpc.abilities import Abilities, Ends, LatentShape, Option
@@ -111,11 +111,14 @@ async def test_model_info_has_the_options_and_the_kinds_of_voices_of_the_model(s
     assert info.default_sampling == pb.Sampling(temperature=0.5, min_steps=3)
     assert not info.inference_timesteps and not info.feat_dim and not info.patch_size
     assert (info.voice_kinds, info.no_styles) == ([pb.VOICE_KIND_PROMPT], False)
+    assert info.sampling_fields == ["temperature", "seed", "min_steps", "max_steps"]
+    assert info.default_max_silence.ToMilliseconds() == 500  # 25 steps
 
 
-def test_model_info_of_voxcpm_has_the_bytes_that_it_always_had(fake):
+def test_model_info_of_voxcpm_has_the_bytes_that_it_always_had_and_the_names_of_its_options(fake):
     limits = LimitSettings()
-    info = replace(fake().info, latents=LatentShape(frames=4, dim=8))
+    abilities = Abilities(text_streaming="as a whole")
+    info = replace(fake().info, latents=LatentShape(frames=4, dim=8), abilities=abilities)
     reply = replies.model_info(info, limits, ["anna"], "anna", ["warm"])
     assert reply.SerializeToString(deterministic=True) == pb.GetModelInfoResponse(
         model="fake",
@@ -142,4 +145,18 @@ def test_model_info_of_voxcpm_has_the_bytes_that_it_always_had(fake):
         voice_kinds=[pb.VOICE_KIND_PROMPT, pb.VOICE_KIND_REFERENCE, pb.VOICE_KIND_HIFI],
         no_styles=False,
         loras=["warm"],
+        sampling_fields=["cfg_value", "inference_timesteps", "temperature", "seed", "min_steps", "max_steps"],
     ).SerializeToString(deterministic=True)
+
+
+async def test_segments_of_a_model_without_prompts_speak_for_themselves(serve_front, fake):
+    """Speech that came before would be refused as a prompt, and as a reference."""
+    pool = fake()
+    pool.info = replace(
+        pool.info, abilities=Abilities(prompt="no prompt", reference="no reference", hifi="no hifi voice")
+    )
+    async with serve_front(pool) as front:
+        await front.generate("One. ", "Two. ", "Three.")
+    assert len(pool.requests) > 1
+    assert all(not (one.conditioning.prompt or one.conditioning.reference) for one in pool.requests)
+    assert not any(request.keep_speech for request in pool.requests)

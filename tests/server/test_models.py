@@ -8,12 +8,13 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from support.grpc_types import message_of
-from support.uploads import add_hifi, add_prompt, add_reference, chunks_of, recording, upload
+from support.clients.grpc_types import message_of
+from support.clients.status_details import details_of
+from support.servers.uploads import add_hifi, add_prompt, add_reference, chunks_of, recording, upload
 
-from voxcpm_grpc.models.voxcpm.abilities import sampling_options
+from voxcpm_grpc.models.voxcpm.config.abilities import sampling_options
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.voices.presets import Preset
+from voxcpm_server.voices.presets import Preset, load
 
 PRESETS = ((Preset(name="anna", kind="reference", recording="a.wav", default=True), recording(9)),)
 
@@ -155,6 +156,47 @@ async def test_voices_are_listed_by_model(two):
         chunks = await served.generate(config("large"), "Hello.")
         assert chunks[0].header.voice == "anna"
         assert served.pools[1].requests[-1].conditioning.reference is not None
+
+
+async def test_a_preset_of_another_model_is_refused_with_the_model_that_has_it(two):
+    async with two() as served:
+        small, large = served.models
+        await load(large.catalog, large.info, PRESETS, large.builder, "auto")
+        [preset] = (await served.stub.ListVoices(pb.ListVoicesRequest(model="large"))).handles
+        for given in (
+            pb.Conditioning(voice=preset.id),
+            pb.Conditioning(voice="anna"),
+            pb.Conditioning(voice="Anna"),
+            pb.Conditioning(preset="anna"),
+            pb.Conditioning(reference_id=preset.id),
+            pb.Conditioning(reference_id="anna"),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await served.generate(config("small", conditioning=given), "Hello.")
+            assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION, caught.value.details()
+            assert message_of(caught.value) == (
+                "voice 'anna' is a preset of the model 'large' and this request is for 'small'; set model to 'large', "
+                "or choose another voice"
+            )
+            details = details_of(caught.value)
+            assert details.reason == "VOICE_OF_ANOTHER_MODEL"
+            assert details.values == {"voice": preset.id, "model": "large"}
+        assert not small.pool.requests
+        for name in (preset.id, "anna"):
+            for model in ("", "small", "large"):
+                asked = pb.GetVoiceRequest(id=name, model=model)
+                assert (await served.stub.GetVoice(asked)).handle == preset
+            kept = served.stub.DeleteVoice(pb.DeleteVoiceRequest(id=name))
+            assert "is the preset 'anna' of the model" in await refused(grpc.StatusCode.FAILED_PRECONDITION, kept)
+
+
+async def test_a_name_means_a_voice_of_the_model_before_a_preset_of_another_one(two):
+    async with two() as served:
+        _, large = served.models
+        await load(large.catalog, large.info, PRESETS, large.builder, "auto")
+        stored = await add_reference(served, 5, options=pb.VoiceOptions(display_name="Anna"))
+        chunks = await served.generate(config("small", conditioning=pb.Conditioning(voice="anna")), "Hello.")
+        assert chunks[0].header.voice == stored.id
 
 
 async def test_a_hifi_voice_has_members_of_one_model(two):

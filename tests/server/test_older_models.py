@@ -8,15 +8,15 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from support.sessions import session
-from support.uploads import PROMPT, REFERENCE, add_prompt, chunks_of, conditioned, recording, upload
+from support.servers.sessions import session
+from support.servers.uploads import PROMPT, REFERENCE, add_prompt, chunks_of, conditioned, recording, upload
 
 from voxcpm_grpc.errors import StartupError, TooLong
-from voxcpm_grpc.models.voxcpm.abilities import abilities
+from voxcpm_grpc.models.voxcpm.config.abilities import abilities
 from voxcpm_grpc.request import Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.values.inputs import Text
 from voxcpm_server.voices.presets import Preset
-from voxcpm_server.wire.inputs import Text
 
 NO_REFERENCE = (
     "references and hifi voices need VoxCPM2, and this server's model is fake; use a prompt, which is a recording with "
@@ -90,6 +90,15 @@ async def test_a_style_is_refused_in_the_config_for_a_turn_and_in_a_preview(serv
     prompt = pb.AddPromptConfig(transcript="Hi. ", preview=preview)
     await refused(uploaded(served, "AddPrompt", prompt), NO_STYLE)
     assert (await served.generate(pb.GenerateConfig(turn=pb.TurnConfig(style="()")), "Hello."))[-1].HasField("summary")
+
+
+async def test_a_language_is_refused_in_the_config_and_for_a_turn(served):
+    german = pb.TurnConfig(language="de")
+    text = "fake takes no language: it follows that of the text; send the text without a language"
+    await refused(served.generate(pb.GenerateConfig(turn=german), "Hello."), text)
+    await refused(served.generate("Hello. ", german, "More."), text)
+    found = pb.GenerateConfig(turn=pb.TurnConfig(language="auto"))
+    assert (await served.generate(found, "Hello."))[-1].HasField("summary")
 
 
 async def test_prompts_are_stored_spoken_with_and_encoded(served):

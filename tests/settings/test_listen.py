@@ -11,11 +11,11 @@ import pytest
 
 from voxcpm_gateway import serving
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.listen_address import cannot_listen, listen_address
+from voxcpm_grpc.network.addresses import cannot_listen, listen_address
 from voxcpm_grpc.settings.http import HttpSettings
 from voxcpm_grpc.settings.sources import load
 from voxcpm_server.fronts import reserved
-from voxcpm_server.rpc.server import RpcServer, bind
+from voxcpm_server.services.server import RpcServer, bind
 
 FLAGS = ("--listen", "--http.listen", "--metrics.listen", "--admin.listen")
 WRONG = (

@@ -123,18 +123,6 @@ def test_adapters_belong_to_the_model_or_to_the_default_one():
     }
 
 
-def test_engines_have_memory_for_adapters_that_may_be_registered():
-    def places(*flags: str) -> int | None:
-        [one] = served(*flags)
-        [engine] = one.engines.values()
-        return engine.max_loras
-
-    sources = ("--admin.listen", "127.0.0.1:1", "--admin.lora-sources", "/adapters,hf://owner/")
-    assert places(*sources) == 16
-    assert places(*sources, "--engine.max-loras", "0") == 0
-    assert places() is None
-
-
 def test_adapters_of_the_environment_and_a_file_are_lists(tmp_path):
     file = tmp_path / "server.toml"
     file.write_text('lora = ["anna=/a", "bert=/b"]\n')

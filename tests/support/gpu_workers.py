@@ -18,7 +18,7 @@ SMALL_GIB = 4  # of any other, in the mean: two or three files take 8 to 12, all
 GIB_PER_LANE = 64
 LARGE = (  # files with models of the released dimensions
     "tests/models/voxcpm/test_full_size.py",
-    "tests/models/voxcpm/test_persistent.py",
+    "tests/models/voxcpm/flow/test_persistent.py",
     "tests/models/voxcpm/test_few_rows.py",
     "tests/models/voxcpm/test_pruning.py",
     "tests/test_served_gpu.py",

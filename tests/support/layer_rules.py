@@ -3,490 +3,260 @@
 from collections.abc import Mapping
 
 # A row for each folder, from the lowest to the highest, with what its files may import beside each other: folders, or
-# single files of them. A row does not cover the folders below it. The files at the root of the library and of the
-# server have rows of their own, because they belong to several layers; so has models/base.py, which families implement.
-# Names without a package are those of voxcpm_grpc.
+# single files of them. A row does not cover the folders below it. The files at the root of a package have rows of their
+# own where they belong to several layers; so have models/base.py and the family.py of each family, which hosts read
+# without PyTorch. Names without a package are those of voxcpm_grpc.
+TABLE = """
+text:
+errors: text
+machine: errors
+network: errors
+aio:
+logs:
+progress:
+helper_process:
+abilities: errors
+request: abilities errors
+hub: progress machine errors
+lora_files: hub request errors
+other_systems: errors
+models.family:
+models.voxcpm.family: models.family
+models.qwen3_tts.family: models.family
+models.families: models.qwen3_tts.family models.voxcpm.family models.family other_systems errors
+checkpoint: models.families other_systems hub machine errors
+settings: logs network machine errors
+v1:
+audio: errors
+audio.uploads: audio helper_process logs errors
+kernels.cuda:
+kernels.launch: kernels.cuda progress
+kernels.rows: kernels.launch
+kernels.lora: kernels.rows kernels.launch
+kernels.products: kernels.lora kernels.rows kernels.launch kernels.cuda
+kernels.attention: kernels.rows kernels.launch kernels.cuda
+kernels.conv:
+kernels:
+attention: kernels.attention kernels.rows
+layers: attention kernels.products kernels.lora kernels.rows kernels.launch errors
+models.base: attention request
+models.voxcpm.config: layers abilities errors
+models.voxcpm.text: errors
+models.voxcpm.kernels: kernels.conv kernels.attention kernels.products kernels.rows kernels.launch kernels.cuda
+models.voxcpm.codec: models.voxcpm.kernels models.voxcpm.config models.base layers kernels.conv kernels.launch
+    kernels.cuda request
+models.voxcpm.flow: models.voxcpm.kernels layers attention kernels.products kernels.cuda lora_files
+models.voxcpm.compiled: models.voxcpm.flow models.voxcpm.codec layers lora_files
+models.voxcpm: models.voxcpm.compiled models.voxcpm.flow models.voxcpm.codec models.voxcpm.kernels models.voxcpm.text
+    models.voxcpm.config models.base layers attention kernels.products kernels.rows kernels.launch kernels.cuda
+    checkpoint models.voxcpm.family lora_files request abilities progress errors
+models.qwen3_tts.config: layers models.qwen3_tts.family abilities errors
+models.qwen3_tts.codec: models.qwen3_tts.config models.base layers kernels.launch request errors
+models.qwen3_tts: models.qwen3_tts.codec models.qwen3_tts.config models.base layers attention kernels.attention
+    checkpoint models.qwen3_tts.family request progress errors
+models: models.base models.families
+engine.scheduling: models.base kernels.launch lora_files request logs errors
+engine.start: models models.base request machine errors
+engine.device: engine.start engine.scheduling models.base attention kernels.rows kernels.launch settings request
+    progress errors
+engine: engine.device engine.start engine.scheduling models models.base attention kernels.launch settings
+    models.families lora_files request progress logs errors machine
+ipc: helper_process request progress logs errors
+worker: ipc engine.load engine.start.compilation engine.scheduling.adapters settings checkpoint request progress logs
+    errors
+pool: ipc lora_files request progress logs aio errors text
+pool.engines: pool worker ipc helper_process settings lora_files request progress logs aio errors
+pool.ray: pool.engines pool worker ipc settings request progress logs aio errors
+embedded: pool.engines pool audio.uploads audio settings checkpoint request aio errors
+voxcpm_grpc: embedded errors
+voxcpm_gateway.exchange:
+voxcpm_gateway.config:
+voxcpm_gateway.metrics: voxcpm_gateway.exchange
+voxcpm_server.signals: ipc errors
+voxcpm_server.auth: settings network errors
+voxcpm_server.text.chinese:
+voxcpm_server.text.english:
+voxcpm_server.text.markup:
+voxcpm_server.aligners.aligner:
+voxcpm_server.aligners.english: voxcpm_server.aligners.aligner
+voxcpm_server.aligners: voxcpm_server.aligners.english voxcpm_server.aligners.aligner ipc helper_process audio logs
+    errors
+voxcpm_server.download: ipc helper_process settings checkpoint progress errors
+voxcpm_server.start: checkpoint progress
+voxcpm_server.engines: voxcpm_server.download pool.ray pool.engines pool settings checkpoint progress
+voxcpm_server.front_count: pool.engines settings network
+tools: settings
+benchmarks.measuring:
+benchmarks.pages:
+benchmarks.engine: benchmarks.measuring engine engine.start settings checkpoint lora_files request
+benchmarks.replays: kernels.launch
+benchmarks.trace: benchmarks.replays benchmarks.engine benchmarks.pages benchmarks.measuring engine engine.device
+    models.voxcpm settings checkpoint request
+benchmarks: benchmarks.replays benchmarks.engine benchmarks.measuring tools engine models.voxcpm models.voxcpm.flow
+    models.voxcpm.codec models.voxcpm.kernels models.voxcpm.config layers attention kernels.products settings request
+benchmarks.report: benchmarks benchmarks.pages benchmarks.measuring checkpoint
+voxcpm_client.status:
+voxcpm_client.errors: voxcpm_client.status text
+voxcpm_client.values: voxcpm_client.errors audio v1
+voxcpm_client.messages: voxcpm_client.values voxcpm_client.errors audio v1 text
+voxcpm_client.transport: voxcpm_client.values voxcpm_client.errors voxcpm_client.status v1 network
+voxcpm_client.texts: voxcpm_client.values voxcpm_client.errors
+voxcpm_client.uploads: voxcpm_client.transport voxcpm_client.messages voxcpm_client.values voxcpm_client.errors
+    voxcpm_client.status audio v1
+voxcpm_client: voxcpm_client.uploads voxcpm_client.texts voxcpm_client.transport voxcpm_client.messages
+    voxcpm_client.values voxcpm_client.errors voxcpm_client.status audio v1 aio
+voxcpm_client.wyoming: voxcpm_client voxcpm_client.texts voxcpm_client.messages voxcpm_client.values
+    voxcpm_client.errors text
+voxcpm_gateway.errors: voxcpm_client voxcpm_gateway.exchange
+voxcpm_gateway.connections: voxcpm_gateway.errors network
+voxcpm_gateway.requests: voxcpm_gateway.errors voxcpm_client voxcpm_gateway.exchange network
+voxcpm_gateway.speech: voxcpm_gateway.requests voxcpm_gateway.errors voxcpm_client voxcpm_client.values
+    voxcpm_gateway.exchange
+voxcpm_gateway.state: voxcpm_gateway.speech voxcpm_gateway.requests voxcpm_client voxcpm_gateway.metrics
+    voxcpm_gateway.config
+voxcpm_gateway.routes: voxcpm_gateway.state voxcpm_gateway.speech voxcpm_gateway.requests voxcpm_gateway.connections
+    voxcpm_gateway.errors voxcpm_client voxcpm_gateway.config voxcpm_gateway.exchange logs
+voxcpm_gateway.page: voxcpm_gateway.exchange voxcpm_gateway.routes voxcpm_gateway.state voxcpm_gateway.speech
+    voxcpm_gateway.requests voxcpm_gateway.errors voxcpm_client.transport voxcpm_gateway.config audio
+voxcpm_gateway: voxcpm_gateway.routes voxcpm_gateway.state voxcpm_gateway.speech voxcpm_gateway.requests
+    voxcpm_gateway.connections voxcpm_gateway.errors voxcpm_client voxcpm_gateway.metrics voxcpm_gateway.config
+    voxcpm_gateway.exchange logs network
+voxcpm_client.livekit: voxcpm_client voxcpm_client.texts voxcpm_client.values
+voxcpm_client.pipecat: voxcpm_client voxcpm_client.texts voxcpm_client.values
+voxcpm_server.http_process: voxcpm_gateway voxcpm_server.auth voxcpm_gateway.config ipc helper_process settings logs
+    aio network errors
+benchmarks.serving: voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring
+benchmarks.capacity: benchmarks.serving voxcpm_client benchmarks.pages benchmarks.measuring machine
+benchmarks.scaling: benchmarks.capacity benchmarks.serving voxcpm_client benchmarks.pages benchmarks.measuring
+benchmarks.interference: benchmarks.serving voxcpm_client benchmarks.measuring audio
+benchmarks.soak: benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring audio
+benchmarks.dialogue: benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring
+benchmarks.formats: benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring audio
+benchmarks.gateway: benchmarks.serving voxcpm_client benchmarks.pages benchmarks.measuring
+benchmarks.restart: benchmarks.serving voxcpm_client voxcpm_client.messages benchmarks.pages benchmarks.measuring
+tools.call_census: voxcpm_client
+tools.engine_digest: voxcpm_client engine settings
+tools.voice: benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring layers
+    models.voxcpm.flow
+benchmarks.audible: tools.voice benchmarks.serving voxcpm_client benchmarks.pages benchmarks.measuring audio
+voxcpm_server.text.normalize: voxcpm_server.text.english voxcpm_server.text.chinese ipc helper_process logs
+    errors
+voxcpm_server.text.words: text
+voxcpm_server.values: audio.uploads audio request abilities errors
+voxcpm_server.text: voxcpm_server.values voxcpm_server.text.words voxcpm_server.text.normalize text
+voxcpm_server.wire: voxcpm_server.values voxcpm_server.text.normalize audio.uploads audio v1 settings request
+    abilities errors text
+voxcpm_server.voices.store: voxcpm_server.values settings request aio errors
+voxcpm_server.voices: voxcpm_server.voices.store voxcpm_server.values voxcpm_server.auth pool audio.uploads audio
+    settings request progress aio errors
+voxcpm_server.speech.words: voxcpm_server.values voxcpm_server.text.words voxcpm_server.aligners
+    voxcpm_server.aligners.aligner request
+voxcpm_server.text.segments: voxcpm_server.wire voxcpm_server.text voxcpm_server.values voxcpm_server.text.words
+    voxcpm_server.text.normalize voxcpm_server.text.markup
+voxcpm_server.speech.calls: voxcpm_server.text.segments voxcpm_server.values voxcpm_server.text.words pool request
+    errors text
+voxcpm_server.speech: voxcpm_server.speech.calls voxcpm_server.speech.words voxcpm_server.text.segments
+    voxcpm_server.voices voxcpm_server.wire voxcpm_server.text voxcpm_server.values voxcpm_server.text.words
+    voxcpm_server.aligners pool audio v1 settings request abilities logs aio errors text
+voxcpm_server.rpc: voxcpm_server.speech voxcpm_server.auth settings logs network errors text
+benchmarks.segmentation: voxcpm_server.text.segments voxcpm_server.values voxcpm_server.text.words benchmarks.pages
+    benchmarks.measuring
+benchmarks.languages: benchmarks.segmentation benchmarks.dialogue benchmarks.serving voxcpm_client benchmarks.pages
+    benchmarks.measuring
+voxcpm_server.models: voxcpm_server.speech voxcpm_server.voices voxcpm_server.voices.store voxcpm_server.wire
+    voxcpm_server.values pool audio.uploads settings request aio errors
+voxcpm_server.summary: voxcpm_server.models settings logs
+voxcpm_server.operation: voxcpm_server.models voxcpm_server.rpc voxcpm_server.voices voxcpm_server.wire
+    voxcpm_server.values pool request logs network errors
+voxcpm_server.adapters: voxcpm_server.operation voxcpm_server.models voxcpm_server.values lora_files hub request logs
+    errors
+voxcpm_server.services: voxcpm_server.adapters voxcpm_server.operation voxcpm_server.models voxcpm_server.rpc
+    voxcpm_server.speech voxcpm_server.speech.words voxcpm_server.voices voxcpm_server.voices.store voxcpm_server.wire
+    voxcpm_server.text voxcpm_server.values voxcpm_server.text.normalize voxcpm_server.aligners voxcpm_server.auth
+    pool v1 settings request logs aio network machine errors
+voxcpm_server.contracts: voxcpm_server.services voxcpm_server.models voxcpm_server.rpc voxcpm_server.voices
+    voxcpm_server.values v1 errors
+voxcpm_server.contracts.google: voxcpm_server.contracts voxcpm_server.services voxcpm_server.models voxcpm_server.rpc
+    voxcpm_server.values voxcpm_server.auth audio v1 errors
+voxcpm_server.contracts.localai: voxcpm_server.contracts voxcpm_server.services voxcpm_server.models voxcpm_server.rpc
+    audio v1 errors
+voxcpm_server.contracts.riva: voxcpm_server.contracts voxcpm_server.services voxcpm_server.models voxcpm_server.rpc
+    voxcpm_server.text.words v1 errors
+voxcpm_server.contracts.known: voxcpm_server.contracts.riva voxcpm_server.contracts.localai
+    voxcpm_server.contracts.google voxcpm_server.services settings
+voxcpm_server.stages: voxcpm_server.services voxcpm_server.operation voxcpm_server.summary voxcpm_server.models
+    voxcpm_server.rpc voxcpm_server.voices.store voxcpm_server.text voxcpm_server.text.normalize
+    voxcpm_server.http_process voxcpm_server.engines voxcpm_server.start voxcpm_server.aligners voxcpm_server.auth
+    pool.ray pool audio.uploads audio settings progress aio errors text
+voxcpm_server.app: voxcpm_server.stages voxcpm_server.contracts.known voxcpm_server.services voxcpm_server.operation
+    voxcpm_server.start pool settings aio machine
+voxcpm_server.fronts: voxcpm_server.app voxcpm_server.stages voxcpm_server.operation voxcpm_server.engines
+    voxcpm_server.start pool.engines pool ipc settings progress aio network errors
+voxcpm_server.main: voxcpm_server.fronts voxcpm_server.app voxcpm_server.front_count voxcpm_server.engines
+    voxcpm_server.auth voxcpm_server.signals settings request logs aio machine errors
+voxcpm_client.cli.terminal: voxcpm_client voxcpm_client.texts text
+voxcpm_client.cli.speak: voxcpm_client.cli.terminal voxcpm_client voxcpm_client.texts voxcpm_client.values audio text
+voxcpm_client.cli.inspect: voxcpm_client.cli.speak voxcpm_client.cli.terminal voxcpm_client voxcpm_client.messages
+    text
+voxcpm_client.cli.operate: voxcpm_client.cli.inspect voxcpm_client.cli.speak voxcpm_client.cli.terminal voxcpm_client
+    voxcpm_client.wyoming voxcpm_client.transport voxcpm_gateway voxcpm_server.main voxcpm_server.auth
+    engine.start.memory settings.sources checkpoint hub aio network errors text
+voxcpm_client.cli: voxcpm_client.cli.operate voxcpm_client.cli.inspect voxcpm_client.cli.speak
+    voxcpm_client.cli.terminal voxcpm_client.errors text
+benchmarks.front: voxcpm_server.fronts voxcpm_server.app voxcpm_server.speech voxcpm_server.wire voxcpm_server.values
+    benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring
+    voxcpm_server.front_count voxcpm_server.auth v1 pool.engines pool ipc engine.scheduling settings request abilities
+    logs aio errors machine
+benchmarks.word_times: benchmarks.front voxcpm_server.app voxcpm_client benchmarks.pages benchmarks.measuring
+    pool.engines pool settings request
+benchmarks.event_loop: voxcpm_server.app benchmarks.measuring audio v1 settings
+"""
 RULES: Mapping[str, tuple[str, ...]] = {
-    "duration_text": (),
-    "errors": ("duration_text",),
-    "addresses": (),
-    "proxies": ("addresses",),
-    "control_characters": (),
-    "invisible_characters": (),
-    "credentials": (),
-    "v1": (),
-    "web_names": (),
-    "listen_address": ("errors",),
-    "merged_metrics": ("listen_address", "errors"),
-    "cores": (),
-    "gpus": (),
-    "home": ("errors",),
-    "peekable_queue": (),
-    "loop_thread": (),
-    "logs": (),
-    "progress": (),
-    "abilities": ("errors",),
-    "request": ("abilities", "errors"),
-    "file_digest": (),
-    "lora_files": ("file_digest", "request", "errors"),
-    "lexicon": ("control_characters", "invisible_characters"),
-    "hub_errors": ("home", "errors"),
-    "hub_bars": ("progress",),
-    "hub": ("hub_bars", "hub_errors", "file_digest", "progress", "errors"),
-    "other_systems": ("errors",),
-    "models.family": (),
-    "models.voxcpm.family": ("models.family",),
-    "models.families": ("models.family", "models.voxcpm.family", "other_systems", "errors"),
-    "checkpoint": ("home", "hub", "hub_bars", "models.families", "other_systems", "file_digest", "errors"),
-    "settings": ("home", "listen_address", "logs", "web_names", "errors"),
-    "audio": ("logs", "errors"),
-    "kernels.cuda": (),
-    "kernels": ("kernels.cuda", "progress"),
-    "attention": ("kernels",),
-    "layers": ("attention", "kernels", "errors"),
-    "models.base": ("attention", "request", "errors"),
-    "models.voxcpm": (
-        "progress",
-        "models.base",
-        "models.voxcpm.family",
-        "layers",
-        "attention",
-        "kernels",
-        "kernels.cuda",
-        "checkpoint",
-        "lora_files",
-        "abilities",
-        "request",
-        "errors",
-    ),
-    "models": ("models.base", "models.families"),
-    "engine": (
-        "home",
-        "models",
-        "models.families",
-        "models.base",
-        "attention",
-        "kernels",
-        "logs",
-        "lora_files",
-        "progress",
-        "request",
-        "settings",
-        "errors",
-    ),
-    "ipc": ("logs", "progress", "request", "errors"),
-    "worker": (
-        "engine.adapters",
-        "engine.load",
-        "engine.compilation",
-        "ipc",
-        "checkpoint",
-        "logs",
-        "lora_files",
-        "progress",
-        "request",
-        "settings",
-        "errors",
-    ),
-    "pool": (
-        "worker",
-        "ipc",
-        "duration_text",
-        "peekable_queue",
-        "logs",
-        "lora_files",
-        "progress",
-        "request",
-        "settings",
-        "errors",
-    ),
-    "pool.ray": ("pool", "worker", "ipc", "logs", "progress", "request", "settings", "errors"),
-    "library": ("pool", "loop_thread", "audio", "checkpoint", "request", "settings", "errors"),
-    "voxcpm_grpc": ("library", "errors"),
-    "voxcpm_client": (
-        "v1",
-        "duration_text",
-        "loop_thread",
-        "audio",
-        "control_characters",
-        "credentials",
-        "addresses",
-        "proxies",
-        "errors",
-    ),
-    "voxcpm_client.livekit": ("voxcpm_client",),
-    "voxcpm_client.pipecat": ("voxcpm_client",),
-    "voxcpm_client.wyoming": ("voxcpm_client", "control_characters"),
-    "voxcpm_gateway": ("voxcpm_client", "credentials", "listen_address", "logs", "web_names", "errors"),
-    "voxcpm_gateway.page": ("voxcpm_gateway", "voxcpm_client", "audio"),
-    "voxcpm_server.signals": ("errors", "ipc.process"),
-    "voxcpm_server.auth": ("credentials", "listen_address", "settings", "web_names", "addresses", "errors"),
-    "voxcpm_server.text.chinese": (),
-    "voxcpm_server.text.english": (),
-    "voxcpm_server.text.markup": (),
-    "voxcpm_server.text": ("voxcpm_server.text.chinese", "voxcpm_server.text.english", "ipc", "logs", "errors"),
-    "voxcpm_server.aligners.aligner": (),
-    "voxcpm_server.aligners.english": ("voxcpm_server.aligners.aligner",),
-    "voxcpm_server.aligners": (
-        "voxcpm_server.aligners.aligner",
-        "voxcpm_server.aligners.english",
-        "ipc",
-        "audio",
-        "logs",
-        "errors",
-    ),
-    "voxcpm_server.wire": (
-        "voxcpm_server.text",
-        "v1",
-        "abilities",
-        "request",
-        "audio",
-        "settings",
-        "lexicon",
-        "control_characters",
-        "duration_text",
-        "errors",
-    ),
-    "voxcpm_server.voices.store": ("voxcpm_server.wire", "pool.background", "request", "settings", "errors"),
-    "voxcpm_server.voices": (
-        "progress",
-        "voxcpm_server.auth",
-        "voxcpm_server.voices.store",
-        "voxcpm_server.wire",
-        "pool",
-        "audio",
-        "request",
-        "settings",
-        "errors",
-    ),
-    "voxcpm_server.speech": (
-        "voxcpm_server.aligners",
-        "voxcpm_server.aligners.aligner",
-        "voxcpm_server.text",
-        "voxcpm_server.text.markup",
-        "voxcpm_server.voices",
-        "voxcpm_server.wire",
-        "v1",
-        "pool",
-        "invisible_characters",
-        "duration_text",
-        "peekable_queue",
-        "lexicon",
-        "logs",
-        "audio",
-        "abilities",
-        "request",
-        "settings",
-        "errors",
-    ),
-    "voxcpm_server.lora_cache": ("errors",),
-    "voxcpm_server.lora_sources": ("voxcpm_server.lora_cache", "hub", "hub_errors", "lora_files", "errors"),
-    "voxcpm_server.rpc": (
-        "home",
-        "voxcpm_server.aligners",
-        "voxcpm_server.auth",
-        "voxcpm_server.lora_sources",
-        "voxcpm_server.speech",
-        "voxcpm_server.text",
-        "voxcpm_server.voices",
-        "voxcpm_server.voices.store",
-        "voxcpm_server.wire",
-        "v1",
-        "pool",
-        "audio",
-        "credentials",
-        "duration_text",
-        "listen_address",
-        "logs",
-        "merged_metrics",
-        "proxies",
-        "request",
-        "settings",
-        "errors",
-    ),
-    "voxcpm_server.contracts": (
-        "voxcpm_server.rpc",
-        "voxcpm_server.voices",
-        "voxcpm_server.wire",
-        "v1",
-        "errors",
-    ),
-    "voxcpm_server.contracts.google": (
-        "voxcpm_server.contracts",
-        "voxcpm_server.auth",
-        "voxcpm_server.rpc",
-        "voxcpm_server.wire",
-        "v1",
-        "audio",
-        "errors",
-    ),
-    "voxcpm_server.contracts.localai": ("voxcpm_server.contracts", "voxcpm_server.rpc", "v1", "audio", "errors"),
-    "voxcpm_server.contracts.riva": (
-        "voxcpm_server.contracts",
-        "voxcpm_server.rpc",
-        "voxcpm_server.speech",
-        "v1",
-        "errors",
-    ),
-    "voxcpm_server.known_contracts": (
-        "voxcpm_server.contracts.google",
-        "voxcpm_server.contracts.localai",
-        "voxcpm_server.contracts.riva",
-        "voxcpm_server.rpc",
-        "settings",
-    ),
-    "voxcpm_server.http": (
-        "voxcpm_gateway",
-        "voxcpm_server.auth",
-        "ipc",
-        "pool.background",
-        "listen_address",
-        "logs",
-        "settings",
-        "errors",
-    ),
-    "voxcpm_server.download": ("ipc", "checkpoint", "progress", "settings", "errors"),
-    "voxcpm_server.start": ("checkpoint", "progress"),
-    "voxcpm_server.pools": (
-        "voxcpm_server.download",
-        "pool",
-        "pool.ray",
-        "checkpoint",
-        "progress",
-        "settings",
-        "errors",
-    ),
-    "voxcpm_server.summary": ("voxcpm_server.rpc", "pool", "logs", "settings"),
-    "voxcpm_server.event_loop": (),
-    "voxcpm_server.front_count": ("listen_address", "pool", "settings"),
-    "voxcpm_server.stages": (
-        "merged_metrics",
-        "voxcpm_server.http",
-        "voxcpm_server.summary",
-        "voxcpm_server.start",
-        "voxcpm_server.aligners",
-        "voxcpm_server.auth",
-        "voxcpm_server.pools",
-        "voxcpm_server.rpc",
-        "voxcpm_server.speech",
-        "voxcpm_server.text",
-        "voxcpm_server.voices.store",
-        "lexicon",
-        "pool",
-        "pool.ray",
-        "audio",
-        "progress",
-        "settings",
-        "errors",
-    ),
-    "voxcpm_server.app": (
-        "home",
-        "voxcpm_server.known_contracts",
-        "voxcpm_server.stages",
-        "voxcpm_server.event_loop",
-        "voxcpm_server.start",
-        "voxcpm_server.rpc",
-        "pool",
-        "settings",
-    ),
-    "voxcpm_server.fronts": (
-        "voxcpm_server.stages",
-        "voxcpm_server.start",
-        "voxcpm_server.pools",
-        "voxcpm_server.app",
-        "voxcpm_server.event_loop",
-        "pool",
-        "ipc",
-        "listen_address",
-        "merged_metrics",
-        "progress",
-        "request",
-        "settings",
-        "errors",
-    ),
-    "voxcpm_server.main": (
-        "voxcpm_server.auth",
-        "voxcpm_server.pools",
-        "voxcpm_server.app",
-        "voxcpm_server.event_loop",
-        "voxcpm_server.front_count",
-        "voxcpm_server.fronts",
-        "voxcpm_server.signals",
-        "cores",
-        "gpus",
-        "logs",
-        "request",
-        "settings",
-        "errors",
-    ),
-    "voxcpm_client.cli": (
-        "voxcpm_client",
-        "voxcpm_client.wyoming",
-        "voxcpm_gateway",
-        "voxcpm_server.app",
-        "voxcpm_server.main",
-        "logs",
-        "audio",
-        "settings.sources",
-        "checkpoint",
-        "engine.memory",
-        "hub",
-        "lexicon",
-        "listen_address",
-        "progress",
-        "control_characters",
-        "web_names",
-        "errors",
-    ),
-    "tools": ("settings",),
-    "benchmarks.measuring": (),
-    "benchmarks.pages": (),
-    "benchmarks.engine": ("benchmarks.measuring", "engine", "checkpoint", "lora_files", "request", "settings"),
-    "benchmarks.replays": ("kernels",),
-    "benchmarks.trace": (
-        "benchmarks.engine",
-        "benchmarks.measuring",
-        "benchmarks.pages",
-        "benchmarks.replays",
-        "models.voxcpm",
-        "engine",
-        "checkpoint",
-        "request",
-        "settings",
-    ),
-    "benchmarks.serving": ("benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
-    "benchmarks.capacity": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client", "gpus"),
-    "benchmarks.scaling": (
-        "benchmarks.capacity",
-        "benchmarks.serving",
-        "benchmarks.measuring",
-        "benchmarks.pages",
-        "voxcpm_client",
-    ),
-    "benchmarks.interference": ("benchmarks.serving", "benchmarks.measuring", "voxcpm_client", "audio"),
-    "benchmarks.soak": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client", "audio"),
-    "benchmarks.dialogue": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
-    "benchmarks.formats": (
-        "benchmarks.serving",
-        "benchmarks.measuring",
-        "benchmarks.pages",
-        "voxcpm_client",
-        "audio",
-    ),
-    "benchmarks.segmentation": (
-        "benchmarks.measuring",
-        "benchmarks.pages",
-        "voxcpm_server.speech",
-        "voxcpm_server.wire",
-    ),
-    "benchmarks.languages": (
-        "benchmarks.dialogue",
-        "benchmarks.segmentation",
-        "benchmarks.serving",
-        "benchmarks.measuring",
-        "benchmarks.pages",
-        "voxcpm_client",
-    ),
-    "benchmarks.front": (
-        "benchmarks.serving",
-        "benchmarks.measuring",
-        "benchmarks.pages",
-        "voxcpm_client",
-        "voxcpm_server.auth",
-        "voxcpm_server.app",
-        "voxcpm_server.event_loop",
-        "voxcpm_server.front_count",
-        "voxcpm_server.fronts",
-        "voxcpm_server.main",
-        "engine.adapters",
-        "pool",
-        "logs",
-        "abilities",
-        "request",
-        "settings",
-        "errors",
-    ),
-    "benchmarks.word_times": (
-        "benchmarks.front",
-        "benchmarks.measuring",
-        "benchmarks.pages",
-        "voxcpm_client",
-        "voxcpm_server.app",
-        "pool",
-        "request",
-        "settings",
-        "errors",
-    ),
-    "benchmarks.gateway": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
-    "benchmarks.restart": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
-    "benchmarks.event_loop": ("benchmarks.measuring", "voxcpm_server.app", "v1", "audio", "settings"),
-    "benchmarks": (
-        "tools.make_checkpoint",
-        "benchmarks.engine",
-        "benchmarks.measuring",
-        "benchmarks.replays",
-        "engine",
-        "models",
-        "models.voxcpm",
-        "layers",
-        "attention",
-        "kernels",
-        "kernels.cuda",
-        "request",
-        "settings",
-    ),
-    "benchmarks.report": ("benchmarks.roofline", "benchmarks.measuring", "benchmarks.pages", "checkpoint"),
-    "tools.call_census": ("voxcpm_client",),
-    "tools.engine_digest": ("engine", "settings", "voxcpm_client"),
-    "tools.voice": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client", "layers"),
-    "benchmarks.audible": (
-        "benchmarks.serving",
-        "benchmarks.measuring",
-        "benchmarks.pages",
-        "tools.voice",
-        "voxcpm_client",
-        "audio",
-    ),
+    row: tuple(names.split())
+    for row, names in (line.split(":") for line in TABLE.replace("\n    ", " ").strip().splitlines())
 }
 FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import these packages
     "grpc": (
-        "v1",
-        "voxcpm_server.wire",
-        "voxcpm_server.rpc",
-        "voxcpm_server.main",
-        "voxcpm_client",
-        "voxcpm_client.cli",
+        *("v1", "voxcpm_server.rpc", "voxcpm_server.services"),
+        *(
+            "voxcpm_client.errors",
+            "voxcpm_client.status",
+            "voxcpm_client.transport",
+            "voxcpm_client.uploads",
+            "voxcpm_client",
+        ),
         "benchmarks.event_loop",
     ),
     "google": (
-        *("v1", "voxcpm_server.wire", "voxcpm_server.rpc", "voxcpm_client", "tools"),
+        *("v1", "voxcpm_server.wire", "voxcpm_server.services", "tools"),
         *("voxcpm_server.contracts", "voxcpm_server.contracts.google", "voxcpm_server.contracts.localai"),
-        "voxcpm_server.contracts.riva",
+        *("voxcpm_server.contracts.riva", "voxcpm_client.errors", "voxcpm_client.messages", "voxcpm_client.transport"),
     ),
     "torch": (
-        "kernels",
-        "kernels.cuda",
-        "attention",
-        "layers",
-        "models.base",
-        "models.voxcpm",
-        "models",
-        "engine",
-        "benchmarks.engine",
-        "benchmarks.trace",
-        "benchmarks.replays",
-        "benchmarks",
-        "tools",
-        "tools.voice",
+        *("kernels.attention", "kernels.conv", "kernels.cuda", "kernels.launch", "kernels.lora"),
+        *("kernels.products", "kernels.rows", "attention", "layers"),
+        *("models.base", "models.voxcpm", "models.voxcpm.codec", "models.voxcpm.config", "models.voxcpm.flow"),
+        *(
+            "models.voxcpm.compiled",
+            "models.voxcpm.kernels",
+            "models.qwen3_tts",
+            "models.qwen3_tts.codec",
+            "models.qwen3_tts.config",
+        ),
+        *("models", "engine", "engine.device", "engine.scheduling", "engine.start"),
+        *("benchmarks.engine", "benchmarks.trace", "benchmarks.replays", "benchmarks", "tools", "tools.voice"),
     ),
-    "triton": ("kernels", "kernels.cuda", "attention", "tools.voice"),
-    "huggingface_hub": ("hub", "hub_bars", "hub_errors"),
+    "triton": (
+        *("kernels.attention", "kernels.conv", "kernels.cuda", "kernels.launch", "kernels.lora", "kernels.products"),
+        *("kernels.rows", "models.voxcpm.kernels", "tools.voice"),
+    ),
+    "huggingface_hub": ("hub",),
     "jwt": ("voxcpm_server.auth",),
-    "opentelemetry": ("voxcpm_server.rpc", "voxcpm_client"),
+    "opentelemetry": ("voxcpm_server.rpc", "voxcpm_client.transport"),
     "livekit": ("voxcpm_client.livekit",),
     "pipecat": ("voxcpm_client.pipecat",),
     "wyoming": ("voxcpm_client.wyoming",),
-    "fsspec": ("voxcpm_server.voices.store", "voxcpm_server.lora_sources"),
+    "fsspec": ("voxcpm_server.voices.store", "voxcpm_server.adapters"),
 }
 # Not part of every installation, so imported in the function that needs them.
 LAZY = {
@@ -500,8 +270,9 @@ NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need m
 # forks, and prometheus-client's folder of several processes are variables only.
 READ_ENVIRONMENT = (
     "voxcpm_grpc.settings.sources",
-    "voxcpm_grpc.proxies",
-    "voxcpm_server.http",
-    "voxcpm_client.core_log",
-    "voxcpm_client.forks",
+    "voxcpm_grpc.network.proxies",
+    "voxcpm_grpc.worker.main",
+    "voxcpm_server.http_process",
+    "voxcpm_client.transport.core_log",
+    "voxcpm_client.transport.forks",
 )

@@ -1,7 +1,7 @@
 """The digest by which two commits are compared."""
 
 import numpy as np
-from support.engines import engine, mixed_requests, run
+from support.engines.tiny import engine, mixed_requests, run
 
 from tools.engine_digest import counted_time, other_lines, outcomes_digest
 

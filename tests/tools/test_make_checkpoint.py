@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.checkpoints import OLDER, TINY
+from support.engines.checkpoints import OLDER, TINY
 from tokenizers import Tokenizer
 from torch.nn.functional import linear, silu
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.checkpoints import TINY
-from support.engines import engine, finished, run, with_adapter
+from support.engines.checkpoints import TINY
+from support.engines.tiny import engine, finished, run, with_adapter
 
 from tools import make_lora
 from voxcpm_grpc import lora_files

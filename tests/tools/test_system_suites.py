@@ -46,7 +46,11 @@ def test_every_path_of_a_suite_exists(suites):
     ("path", "among", "without"),
     [
         ("server/voxcpm_gateway/page/page.js", {"gateway", "browser"}, {"ray", "voice", "interpreter"}),
-        ("voxcpm_grpc/engine/scheduler.py", {"chaos", "speech", "older-models"}, {"gateway", "s3", "deploy"}),
+        (
+            "voxcpm_grpc/engine/scheduling/scheduler.py",
+            {"chaos", "speech", "older-models"},
+            {"gateway", "s3", "deploy"},
+        ),
         ("server/voxcpm_server/voices/store/store.py", {"s3", "uploads"}, {"ray", "languages"}),
         ("tools/voice/train.py", {"voice"}, {"speech", "gateway"}),
         ("docs/text.md", {"first-hour"}, {"gateway", "chaos"}),
@@ -59,11 +63,11 @@ def test_a_change_calls_for_the_suites_that_judge_it(suites, path, among, withou
     assert not found & without
 
 
-@pytest.mark.parametrize("path", ["pyproject.toml", "tools/system_tests.py", "tests/support/servers.py"])
+@pytest.mark.parametrize("path", ["pyproject.toml", "tools/system_tests.py", "tests/support/servers/running.py"])
 def test_a_change_of_what_all_suites_share_calls_for_all(suites, path):
     assert names(suites.called_for(["docs/text.md", path])) == {one.name for one in suites.SUITES if one.by_default}
 
 
 def test_a_change_of_the_page_calls_for_the_browser_beside_a_change_that_calls_for_all(suites):
-    found = names(suites.called_for(["server/voxcpm_gateway/page/main.js", "tests/support/servers.py"]))
+    found = names(suites.called_for(["server/voxcpm_gateway/page/main.js", "tests/support/servers/running.py"]))
     assert found == {one.name for one in suites.SUITES if one.by_default} | {"browser"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.waiting import HANG_SECONDS
+from support.servers.waiting import HANG_SECONDS
 
 COMPUTES = "import time\nwhile time.process_time() < 0.3: pass"
 STARTS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {COMPUTES!r}], check=True)"

@@ -6,12 +6,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from support import goldens
-from support.checkpoints import VOICE
-from support.engines import at_rest, engine, finished, latents, run
-from support.voice_parts import encoded
+from support.engines import goldens
+from support.engines.checkpoints import VOICE
+from support.engines.tiny import at_rest, engine, finished, latents, run
+from support.engines.voice_parts import encoded
 
-from voxcpm_grpc.audio import decode
+from voxcpm_grpc.audio.uploads import decode
 from voxcpm_grpc.request import Role
 
 MANIFEST = json.loads((goldens.VOICE / "manifest.json").read_text())

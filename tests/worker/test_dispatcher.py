@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zmq
-from support.fake_engine import FakeEngine, carries, request
-from support.waiting import HANG_SECONDS, wait_until
+from support.doubles.fake_engine import FakeEngine, carries, request
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_grpc.errors import Exhausted, Internal, StartupError
 from voxcpm_grpc.ipc import encoding
@@ -54,11 +54,11 @@ class Owner:
 
     def post(self, *commands: m.Command) -> None:
         for command in commands:
-            self.commands.send(encoding.encode_command(command))
+            self.commands.send(encoding.encode(command))
 
     def close(self) -> None:
         with contextlib.suppress(zmq.Again):  # the engine has ended
-            self.commands.send(encoding.encode_command(m.Stop()), zmq.DONTWAIT)
+            self.commands.send(encoding.encode(m.Stop()), zmq.DONTWAIT)
         self.thread.join(HANG_SECONDS)
         assert not self.thread.is_alive()
         self.commands.close(0)
@@ -80,7 +80,7 @@ class Front:
 
     def post(self, *commands: m.Command) -> None:
         for command in commands:
-            self.socket.send(encoding.encode_command(command))
+            self.socket.send(encoding.encode(command))
 
     def batch(self) -> list[m.Report]:
         """The reports of the next message, without the statistics."""
@@ -204,7 +204,7 @@ def test_the_lines_about_a_request_have_the_request_id_of_its_rpc(caplog):
     texts = {"a": "Hello.", "b": "refuse", "c": "fault", "d": "fail"}
     inbox = [m.Submit(replace(request(id, 1, text), log_id=f"rpc-{id}"), 10) for id, text in texts.items()]
     inbox += [m.Encode("e", np.zeros(320, np.float32), Role.REFERENCE, "rpc-e")]
-    loop.run_once([("front", encoding.encode_command(one)) for one in inbox])
+    loop.run_once([("front", encoding.encode(one)) for one in inbox])
     while loop.busy:
         loop.run_once([])
     lines = [(record.levelno, record.getMessage()) for record in caplog.records]
@@ -234,7 +234,7 @@ def test_an_error_in_a_command_ends_that_request_only(front, engine, caplog):
 
 
 def test_a_command_that_cannot_be_decoded_ends_that_request_only(front):
-    good = encoding.encode_command(m.Submit(Request(id="x", text="", sampling=Sampling(cfg_value=2.0)), 5))
+    good = encoding.encode(m.Submit(Request(id="x", text="", sampling=Sampling(cfg_value=2.0)), 5))
     broken = good.replace(b"cfg_value", b"cfg_velue").replace(b"\xa4text", b"\xa4taxt")
     assert broken != good
     front.socket.send(broken)
@@ -323,7 +323,7 @@ def test_messages_that_arrive_during_a_step_are_handled_before_the_next(engine, 
     inbox = []
 
     def wait():
-        inbox.append(("front", encoding.encode_command(m.Submit(request("late", 3), 9))))
+        inbox.append(("front", encoding.encode(m.Submit(request("late", 3), 9))))
         timer.heartbeat()
         time.sleep(0.01)
         events.append(("waited", timer.heartbeat().busy_seconds > 0))
@@ -347,7 +347,7 @@ def test_messages_of_a_detached_front_are_dropped(engine):
         ("a", m.Submit(request("1", 9), 4)),
         ("a", m.Decode("2", {"latents": np.zeros(3)})),
     ]
-    dispatcher.run_once([(front, encoding.encode_command(command)) for front, command in commands])
+    dispatcher.run_once([(front, encoding.encode(command)) for front, command in commands])
     assert not engine.streams and not engine.jobs, "they would never be allowed more and never be cancelled"
 
 
@@ -384,7 +384,7 @@ def test_the_reason_of_a_start_that_fails_is_reported_and_what_nobody_expects_is
 
 def test_a_message_for_fronts_is_logged_and_changes_nothing(caplog):
     loop = Dispatcher(FakeEngine(step_seconds=0.0), StepTimer())
-    loop.run_once([(OWNER, encoding.encode_command(m.EngineLost("engine", 1.0)))])
+    loop.run_once([(OWNER, encoding.encode(m.EngineLost("engine", 1.0)))])
     assert [record.getMessage() for record in caplog.records] == ["an engine received EngineLost, which is for fronts"]
     assert not loop.stopped
 
@@ -395,7 +395,7 @@ def test_debug_lines_about_steps_come_once_a_second(monkeypatch, caplog):
     caplog.set_level(logging.DEBUG, "voxcpm_grpc.worker")
     engine = FakeEngine(step_seconds=0.0)
     loop = Dispatcher(engine, StepTimer())
-    loop.run_once([("front", encoding.encode_command(m.Submit(request("a", 1000), 1000)))])
+    loop.run_once([("front", encoding.encode(m.Submit(request("a", 1000), 1000)))])
     for _ in range(31):
         now[0] += 0.125
         loop.run_once([])
@@ -420,7 +420,7 @@ def test_statistics_that_are_asked_for_follow_all_earlier_commands_in_the_same_r
     served = Dispatcher(engine, StepTimer())
 
     def run(*commands: m.Command) -> list[m.EngineStats]:
-        reports = served.run_once([("front", encoding.encode_command(command)) for command in commands])
+        reports = served.run_once([("front", encoding.encode(command)) for command in commands])
         return [report for report in reports["front"] if isinstance(report, m.EngineStats)]
 
     run(m.Submit(request("a", 1000), 1000), m.Submit(request("b", 1000), 1000))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.fake_engine import INFO, FakeEngine, request
+from support.doubles.fake_engine import INFO, FakeEngine, request
 
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc import messages as m
@@ -30,7 +30,7 @@ def dispatcher(engine):
 
 def run(dispatcher: Dispatcher, front: str, *commands: m.Command) -> list[m.ExternalLoad]:
     """Handle commands until the engine is idle; returns the loads that were reported to front b."""
-    inbox, loads = [(front, encoding.encode_command(command)) for command in commands], []
+    inbox, loads = [(front, encoding.encode(command)) for command in commands], []
     for _ in range(1000):
         if not (inbox or dispatcher.busy):
             break
@@ -74,3 +74,11 @@ def test_the_report_tells_batch_streams_apart(dispatcher, monkeypatch):
     loads = run(dispatcher, "a", *(m.Submit(one, 3, work=6.0) for one in requests))
     assert loads[0] == m.ExternalLoad(2, 12.0, waiting=1, batch=1, batch_waiting=0)
     assert loads[-1] == m.NO_LOAD
+
+
+def test_the_work_grows_with_the_text(dispatcher, monkeypatch):
+    monkeypatch.setattr(dispatcher_module, "LOAD_SECONDS", 0.0)
+    loads = run(
+        dispatcher, "a", m.Submit(replace(request("1", 6), open=True), 3, work=6.0), m.Append("1", "x", True, 4.0)
+    )
+    assert loads[0].steps == 10.0 and loads[-1] == m.NO_LOAD

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.fake_engine import FakeEngine, request
+from support.doubles.fake_engine import FakeEngine, request
+from support.engines.toy_engines import TEXT, toy_engine
 
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import Allow, Begin, CallEvent, Submit, Try, Trying
-from voxcpm_grpc.request import AudioChunk, History, Priority
+from voxcpm_grpc.request import AudioChunk, History, Priority, Request, Sampling
 from voxcpm_grpc.worker.dispatcher import Dispatcher
 from voxcpm_grpc.worker.heartbeat import StepTimer
 from voxcpm_grpc.worker.trials import SLOT_SECONDS, STEP_SECONDS, Trials
@@ -91,7 +92,7 @@ def test_an_engine_tries_the_suspects_of_all_fronts_in_turns():
     inbox = [(front, Try(submit(f"{front}{number}"))) for number in range(3) for front in ("first", "second")]
     ended = set[str]()
     while len(ended) < 6:
-        reports = dispatcher.run_once((front, encoding.encode_command(command)) for front, command in inbox)
+        reports = dispatcher.run_once((front, encoding.encode(command)) for front, command in inbox)
         inbox = []
         sent = [(front, report) for front, each in reports.items() for report in each]
         ended |= {
@@ -105,3 +106,16 @@ def test_an_engine_tries_the_suspects_of_all_fronts_in_turns():
                 order.append(report.id)
                 inbox.append((front, Begin(report.id)))
     assert len({*order}) == 6
+
+
+def test_the_trial_of_a_stream_that_waits_for_text_is_over_at_once():
+    """Also while the engine does other work."""
+    dispatcher = Dispatcher(toy_engine(slots=1), StepTimer())
+    other = Submit(Request(id="other", text=TEXT, sampling=Sampling(min_steps=400)), 1 << 40)
+    open_one = Submit(Request(id="open", text="th", open=True), 1 << 40)
+    next_one = Submit(Request(id="next", text=TEXT), 1 << 40)
+    commands, reports = [other, Try(open_one), Try(next_one), Begin("open")], list[object]()
+    for command in commands:
+        reports += dispatcher.run_once([("front", encoding.encode(command))]).get("front", [])
+    assert dispatcher.busy
+    assert [report.id for report in reports if isinstance(report, Trying)] == ["open", "next"]

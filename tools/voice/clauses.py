@@ -30,7 +30,7 @@ from tools.voice.record import record_missing
 from tools.voice.recordings import Case, Recording, recordings
 from tools.voice.text import words
 from tools.voice.voices import VOICES
-from voxcpm_client.options import SpeechOptions
+from voxcpm_client.values.options import SpeechOptions
 
 SENTENCES = Path(__file__).with_name("clauses.txt")
 WHOLE, EAGER, INDEPENDENT = "sentence", "eager", "independent"

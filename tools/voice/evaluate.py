@@ -30,7 +30,7 @@ from tools.voice.dataset import RATE, Speech
 from tools.voice.record import MODES, cases, record_all
 from tools.voice.recordings import CODEC, Case, recordings
 from tools.voice.voices import VOICES
-from voxcpm_client.options import SpeechOptions
+from voxcpm_client.values.options import SpeechOptions
 
 TEACHER = "teacher"  # the mode of the teacher's own recordings
 WORSE = 1.15  # bound on the word error rate, as a multiple of the teacher's

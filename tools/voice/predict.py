@@ -26,7 +26,7 @@ from tools.voice.model import Forward, LayerFunctions, VoiceModel, new_reader, t
 from tools.voice.predicted import save_predicted
 from tools.voice.shapes import LATENT, PATCH, model_config
 from tools.voice.shares import share
-from voxcpm_grpc.layers.flow import Schedule, build_schedule, euler
+from voxcpm_grpc.models.voxcpm.flow.matching import Schedule, build_schedule, euler
 
 SHOW_EVERY = 10.0  # seconds
 

@@ -17,8 +17,8 @@ from tools.voice.dataset import RATE, Speech, Utterance
 from tools.voice.recordings import Case, SpokenSegment, recordings, store, wav
 from tools.voice.voices import VOICES, find
 from voxcpm_client import AsyncClient, Prompt
-from voxcpm_client.options import SpeechOptions
-from voxcpm_client.results import SegmentEvent, Summary
+from voxcpm_client.values.options import SpeechOptions
+from voxcpm_client.values.results import SegmentEvent, Summary
 
 MODES = ("described", "reference", "prompt", "hifi")
 AT_ONCE = 4  # streams at the same time

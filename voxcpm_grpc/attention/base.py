@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from voxcpm_grpc.kernels.reference import late_norm
+from voxcpm_grpc.kernels.rows.reference import late_norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class PagedRows:
     context: Tensor  # [s] int32, positions of the sequence, including the rows of this step
     block_table: Tensor  # [s, p] int32, pages in order; entries past the context are any valid page numbers
     write: Tensor  # [t] int64, page * page_size + offset: the slot of each row's K and V
-    max_rows: int  # the largest number of rows of a sequence
-    max_context: int  # an upper bound of the contexts
+    max_rows: int  # rows of a sequence, at most
+    max_context: int  # positions, at least as many as any context has
     fresh: bool  # no sequence has cached context: the rows of this step are all of its positions
 
 
@@ -91,7 +91,7 @@ def rotated(q: Tensor, k: Tensor, rotate: Rotation | None) -> tuple[Tensor, Tens
 class Attention(Protocol):
     """An attention backend. q, k and v may be strided views with contiguous heads. `rotate` applies to q and k."""
 
-    capturable: bool  # never waits for the host, so it can be recorded in a CUDA graph
+    capturable: bool  # `attend` never waits for the host, so it can be recorded in a CUDA graph
 
     def attend(
         self,

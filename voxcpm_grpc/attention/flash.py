@@ -11,8 +11,8 @@ from torch import Tensor
 
 from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
 from voxcpm_grpc.attention.paged_triton import TritonAttention
-from voxcpm_grpc.kernels.kv_write import write_kv
-from voxcpm_grpc.kernels.local_attention import MAX_TOKENS
+from voxcpm_grpc.kernels.attention.kv_write import write_kv
+from voxcpm_grpc.kernels.attention.local_attention import MAX_TOKENS
 
 
 class FlashAttention:

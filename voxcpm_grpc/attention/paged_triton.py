@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
-from voxcpm_grpc.kernels import context_attention, patch_attention
-from voxcpm_grpc.kernels.attention import paged_attention
-from voxcpm_grpc.kernels.decode_attention import decode_attention
-from voxcpm_grpc.kernels.kv_write import rope_write_kv, write_kv
-from voxcpm_grpc.kernels.local_attention import MAX_TOKENS, local_attention
+from voxcpm_grpc.kernels.attention import context_attention, patch_attention
+from voxcpm_grpc.kernels.attention.decode_attention import decode_attention
+from voxcpm_grpc.kernels.attention.kv_write import rope_write_kv, write_kv
+from voxcpm_grpc.kernels.attention.local_attention import MAX_TOKENS, local_attention
+from voxcpm_grpc.kernels.attention.paged_attention import paged_attention
 
 
 class TritonAttention:

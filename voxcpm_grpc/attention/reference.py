@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
-from voxcpm_grpc.kernels import reference
+from voxcpm_grpc.kernels.attention import reference
 
 
 class ReferenceAttention:

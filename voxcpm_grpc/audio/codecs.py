@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from voxcpm_grpc.audio import pcm
+from voxcpm_grpc.audio.containers import RATE, OpusPages
 from voxcpm_grpc.audio.encoder import Encoded
-from voxcpm_grpc.audio.ogg import RATE, OpusPages
 from voxcpm_grpc.errors import FailedPrecondition, Reason
 
-FLAC_HEADER = b"fLaC\x80\0\0\x22"  # the last metadata block, STREAMINFO, which has 34 bytes
+FLAC_HEADER = b"fLaC\x80\0\0\x22"  # STREAMINFO, which has 34 bytes, is the last metadata block
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,16 @@ class FrameEncoder:
         check()
         self._codec = codec
         self._output = output
-        self._rest = np.zeros(0, np.float32)  # less than a frame
-        self._start = 0  # position of the first sample of the present context
+        self._rest = np.zeros(0, np.float32)  # samples of less than a frame
+        self._start = 0  # the first sample of the present context has this position
         self._given = 0  # samples that the present context was given
         self._packets = 0
         self._counted = 0  # samples that were returned
-        self._ended = 0  # position of the latest end of a signal
+        self._ended = 0  # the latest end of a signal has this position
 
     @cached_property
-    def _context(self) -> Any:  # not earlier, because it loads PyAV, and only the steps of the encoder run in a thread
+    # The first use makes it, because it loads PyAV, and only the steps of the encoder run in a thread.
+    def _context(self) -> Any:
         return self._output.open(self._codec)
 
     @property
@@ -110,7 +111,7 @@ class FrameEncoder:
 
     def discard(self) -> None:
         self._rest = self._rest[:0]
-        if self._codec.lookahead and self._given:  # which a new context does not have
+        if self._codec.lookahead and self._given:  # a new context has no lookahead
             self._start, self._given = self._packets, 0
             self._context = context(self._codec)
             # A frame of silence resets what a decoder predicts from earlier frames, which the new context cannot know.
@@ -174,7 +175,7 @@ class OggOpus(BarePackets):
 
     def __init__(self) -> None:
         super().__init__()
-        self._end = 0  # of the last packet, at 48 kHz
+        self._end = 0  # the last packet ends here, at 48 kHz
 
     def open(self, codec: Codec) -> Any:
         opened = super().open(codec)
@@ -199,7 +200,7 @@ class OggOpus(BarePackets):
 class Flac(BarePackets):
     """FLAC frames after a header whose length is left open."""
 
-    removes_lookahead = True  # there is none
+    removes_lookahead = True  # a codec without lookahead has none to remove
 
     def open(self, codec: Codec) -> Any:
         opened = super().open(codec)

@@ -18,7 +18,7 @@ LIMIT_DB = -1.0
 SLICE_SECONDS = 0.01  # `atempo` returns its output in parts as long as its input, so small ones are not held back
 LOOKAHEAD_SECONDS = 0.115
 """Most speech that the filters keep back, at any rate and speed: 80 ms at 48 kHz, and 110 at 16 kHz, at speed 2."""
-TAIL_SECONDS = 0.25  # of silence after a signal; `atempo` alone drops up to 20 ms of the end
+TAIL_SECONDS = 0.25  # seconds of silence after a signal; `atempo` alone drops up to 20 ms of the end
 
 
 def _check_range(name: str, value: float, bounds: tuple[float, float]) -> None:

@@ -10,20 +10,20 @@ from voxcpm_grpc.audio import pcm, wav
 from voxcpm_grpc.audio.codecs import G711, BarePackets, Codec, Flac, FrameEncoder, OggOpus
 from voxcpm_grpc.audio.effects import Effects, StreamEffects
 from voxcpm_grpc.audio.encoder import Encoded, Encoder, PcmEncoder
-from voxcpm_grpc.audio.formats import AudioFormat, Encoding
+from voxcpm_grpc.audio.formats import SAMPLE_RATES, AudioFormat, Encoding, usual_rate
 from voxcpm_grpc.audio.leading_silence import LeadingSilence
 from voxcpm_grpc.audio.resample import StreamResampler
-from voxcpm_grpc.errors import Internal
+from voxcpm_grpc.errors import FailedPrecondition, Internal
 
 FRAME_SECONDS = 0.02
 """Longest frame of Opus and FLAC, so that the audio of a step is sent with the step."""
 OPUS_BITRATE = 64_000
 MP3_BITRATES = {48000: 128_000, 44100: 128_000, 32000: 96_000, 24000: 64_000, 22050: 64_000, 16000: 48_000}
-MP3_LOW_BITRATE = 32_000  # at lower rates
+MP3_LOW_BITRATE = 32_000  # bits per second at lower rates
 COMPRESSION_LEVEL = 5
 LAME_FASTEST = 9  # LAME counts the other way round; its slowest two levels take ten times longer than the others
-MP3_LOOKAHEAD = 1105  # of LAME and its decoders, at every rate: 576 + 529
-OPUS_LOOKAHEAD = 312  # of libopus, at 48 kHz
+MP3_LOOKAHEAD = 1105  # samples of LAME and its decoders, at every rate: 576 + 529
+OPUS_LOOKAHEAD = 312  # samples of libopus, at 48 kHz
 
 
 def _mp3(format: AudioFormat) -> Encoder:
@@ -68,6 +68,19 @@ ENCODERS: Mapping[Encoding, Callable[[AudioFormat], Encoder]] = {  # a new encod
 def encoder(format: AudioFormat) -> Encoder:
     """A new encoder for one stream. Raises FailedPrecondition if a package is missing."""
     return ENCODERS[format.encoding](format)
+
+
+def available_encodings() -> tuple[Encoding, ...]:
+    """The encodings for which `encoder` has all packages: without PyAV, PCM and WAV alone."""
+
+    def available(encoding: Encoding) -> bool:
+        try:
+            encoder(AudioFormat(encoding, usual_rate(encoding, SAMPLE_RATES[0])))
+        except FailedPrecondition:
+            return False
+        return True
+
+    return tuple(filter(available, Encoding))
 
 
 class OutputPipeline:

@@ -31,14 +31,14 @@ class Encoding(StrEnum):
     FLAC = "flac"
 
 
-RATES: Mapping[Encoding, tuple[int, ...]] = {  # of encodings that do not have all of SAMPLE_RATES
+RATES: Mapping[Encoding, tuple[int, ...]] = {  # these encodings lack some of SAMPLE_RATES
     Encoding.MULAW: (8000, 16000),
     Encoding.ALAW: (8000, 16000),
     Encoding.MP3: (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
     Encoding.OGG_OPUS: (8000, 12000, 16000, 24000, 48000),
 }
 TELEPHONE_RATE = 8000
-BITRATES: Mapping[Encoding, tuple[int, int]] = {  # least and most bits per second
+BITRATES: Mapping[Encoding, tuple[int, int]] = {  # bits per second, at least and at most
     Encoding.MP3: (8_000, 320_000),
     Encoding.OGG_OPUS: (6_000, 256_000),
 }

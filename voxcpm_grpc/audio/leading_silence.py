@@ -32,7 +32,7 @@ class LeadingSilence:
         self._kept = int(KEPT_SECONDS * rate)
         self._most = int(max_seconds * rate)
         self._silent, self._audible = (gain * 10 ** (level / 20) for level in (SILENT_DBFS, AUDIBLE_DBFS))
-        self._unmeasured = np.zeros(0, np.float32)  # less than a window
+        self._unmeasured = np.zeros(0, np.float32)  # samples of less than a window
         self._measured = 0  # samples whose level was measured
         self._holds = self._most > 0
         self._held: list[np.ndarray] = []

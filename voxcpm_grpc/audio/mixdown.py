@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 PIECE = 4800  # samples; a tenth of a second at 48 kHz
-MAX_LOSS_DB = 10.0  # of the mean of the channels; one of two channels has 6 dB more than the mean with a silent one
-MAX_LOST = 0.1  # share of the sound that may lose so much
+MAX_LOSS_DB = 10.0  # dB of the mean of the channels; one of two channels has 6 dB more than the mean with a silent one
+MAX_LOST = 0.1  # this share of the sound may lose so much
 FLOOR = 1e-10
 MAX_SHOWN_DB = 99.0
 
@@ -39,7 +39,7 @@ class Mixdown:
     def __init__(self, only: int | None = None) -> None:
         self._only = only
         self._blocks: list[np.ndarray] = []
-        self._energies: list[np.ndarray] = []  # of pieces: float64 [channels + 1], the mean of the channels last
+        self._energies: list[np.ndarray] = []  # each piece has a float64 [channels + 1], the mean of the channels last
 
     def add(self, samples: np.ndarray) -> None:
         """Add float32 samples [channels, n]."""

@@ -23,7 +23,8 @@ def decode_pcm(raw: bytes | memoryview, *, width: int, floating: bool = False) -
     if width != 3:
         kind = "f" if floating else "u" if width == 1 else "i"
         return to_float(np.frombuffer(raw, f"<{kind}{width}"))
-    widened = np.zeros((len(raw) // 3, 4), np.uint8)  # the upper 24 of 32 bits, so that the scale of 32 bits applies
+    # The 24 bits are the upper ones of 32, so that the scale of 32 bits applies.
+    widened = np.zeros((len(raw) // 3, 4), np.uint8)
     widened[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
     return to_float(widened.reshape(-1).view("<i4"))
 

@@ -20,7 +20,8 @@ def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndar
     if source_rate == target_rate:
         return samples
     resampled = _soxr().resample(samples, source_rate, target_rate, quality=QUALITY)
-    length = math.ceil(len(samples) * (float(target_rate) / source_rate))  # in the order of librosa's operations
+    # The order of these operations is that of librosa.
+    length = math.ceil(len(samples) * (float(target_rate) / source_rate))
     return np.pad(resampled[:length], (0, max(0, length - len(resampled))))
 
 

@@ -12,15 +12,15 @@ import numpy as np
 from voxcpm_grpc.audio import pcm
 from voxcpm_grpc.audio.formats import BadAudio, Encoding
 
-# The length of audio that is still written, as sox writes it to a pipe. sox and ffmpeg read such audio to its end
+# Audio that is still written has this length, as sox writes it to a pipe. sox and ffmpeg read such audio to its end
 # without a warning about the header. sox stops at once at a length of 0, and both warn about 0xFFFFFFFF.
 UNKNOWN_LENGTH = 0x7FFFF000
-TOO_LONG = 0xFFFFFFFF  # length of audio that 32 bits cannot hold; readers go on to the end of the file
+TOO_LONG = 0xFFFFFFFF  # 32 bits cannot hold a longer length; readers go on to the end of the file
 MAX_LENGTH = 0x7FFF0000  # programs that do not know the length write different numbers from here on
 PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
-SUBFORMAT_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # the end of a GUID that stands for a plain format tag
+SUBFORMAT_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # a GUID that stands for a plain format tag ends so
 HEADER_BYTES = 44
-FORMATS: Mapping[Encoding, tuple[int, int]] = {  # tag and bytes of a sample, of encodings that are not 16-bit PCM
+FORMATS: Mapping[Encoding, tuple[int, int]] = {  # encodings that are not 16-bit PCM have this tag and bytes of a sample
     Encoding.PCM_F32LE: (FLOAT, 4),
     Encoding.MULAW: (MU_LAW, 1),
     Encoding.ALAW: (A_LAW, 1),

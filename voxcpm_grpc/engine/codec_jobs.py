@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.errors import Internal, VoxCPMError
-from voxcpm_grpc.kernels.graph import Priority, stream
+from voxcpm_grpc.kernels.launch.graph import Priority, stream
+from voxcpm_grpc.kernels.launch.host_copy import HostCopy
 from voxcpm_grpc.request import CodecChunk
 
 logger = logging.getLogger(__name__)
@@ -26,8 +26,8 @@ class CodecJobs:
     def __init__(self, device: torch.device) -> None:
         self._stream = stream(Priority.SPARE, device) if device.type == "cuda" else None
         self._jobs: dict[str, Iterator[tuple[str, Tensor]]] = {}  # the first one is running
-        self._copy: HostCopy | None = None  # the current chunk of the first job
-        self._name = ""  # of the array that it is a part of
+        self._copy: HostCopy | None = None  # the first job has this chunk
+        self._name = ""  # the chunk is a part of the array of this name
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -52,7 +52,7 @@ class CodecJobs:
         try:
             result = self._next_chunk(job, wait)
         except VoxCPMError as error:
-            result = error.with_traceback(None)  # which refers to this frame, and so to the memory of the job
+            result = error.with_traceback(None)  # the traceback refers to this frame, and so to the memory of the job
         except Exception:
             logger.exception("codec job %s failed", id)
             result = Internal()
@@ -60,7 +60,7 @@ class CodecJobs:
             return []
         self.cancel(id)
         if isinstance(result, CodecChunk) and not result.last:
-            self._jobs[id] = job  # after the other jobs
+            self._jobs[id] = job  # the job runs after the other ones
         return [(id, result)]
 
     def _next_chunk(self, job: Iterator[tuple[str, Tensor]], wait: bool) -> CodecChunk | None:

@@ -3,52 +3,41 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from time import monotonic
 
 import numpy as np
 import torch
 
 from voxcpm_grpc import progress
-from voxcpm_grpc.engine.adapters import Adapters
-from voxcpm_grpc.engine.batch import Batch
-from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs
-from voxcpm_grpc.engine.compilation import Compilation
+from voxcpm_grpc.engine.device.kv_cache import allocate_kv, count_pages
+from voxcpm_grpc.engine.device.slots import KeptSpeech, Slots, take_speech
 from voxcpm_grpc.engine.faults import LaunchFaults
-from voxcpm_grpc.engine.kept_speech import KeptSpeech
-from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
-from voxcpm_grpc.engine.prefill_budget import PrefillBudget
 from voxcpm_grpc.engine.runner import InFlight, PrefillError, Runner, compile_all, working_memory
-from voxcpm_grpc.engine.scheduler import Scheduler
-from voxcpm_grpc.engine.sequence import NO_LIMIT, Sequence
-from voxcpm_grpc.engine.slots import Slots
-from voxcpm_grpc.engine.warm_up import warm_up
+from voxcpm_grpc.engine.scheduling.adapters import Adapters
+from voxcpm_grpc.engine.scheduling.blocks import BlockManager, page_keys
+from voxcpm_grpc.engine.scheduling.round import PrefillBudget, Round
+from voxcpm_grpc.engine.scheduling.scheduler import Scheduler
+from voxcpm_grpc.engine.scheduling.sequence import NO_LIMIT, Sequence
+from voxcpm_grpc.engine.start.compilation import Compilation
+from voxcpm_grpc.engine.start.warm_up import warm_up
 from voxcpm_grpc.errors import Internal, InvalidRequest, VoxCPMError
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.models.base import SpeechModel
-from voxcpm_grpc.request import (
-    CodecChunk,
-    Event,
-    Finished,
-    FinishReason,
-    History,
-    Request,
-    Role,
-    Stats,
-    content_of,
-)
+from voxcpm_grpc.request import CodecChunk, Event, Finished, FinishReason, History, Request, Role, Stats, content_of
 from voxcpm_grpc.settings.engine import EngineSettings
 
 logger = logging.getLogger(__name__)
 
-PREFILL_BUDGETS = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 256)}  # by device type
+# Each type of device has its budget.
+PREFILL_BUDGETS = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 256)}
 # Prompts join rounds of at least so many streams. The audio of fewer streams leaves a GPU no time for the launch.
 JOIN_FROM = {"cuda": 9, "cpu": 1}
-CAPTURE_SECONDS = 0.5  # between two captures of graphs while requests run; each lengthens a step by up to 0.1 s
-NO_PIECE = np.zeros(0, np.float32)  # of a job without a result
+CAPTURE_SECONDS = 0.5  # seconds between two captures of graphs while requests run; each lengthens a step by up to 0.1 s
+NO_PIECE = np.zeros(0, np.float32)  # a job without a result has it
 
 Result = tuple[str, Event | CodecChunk | VoxCPMError]
 
@@ -81,7 +70,7 @@ class Engine:
         budget = PrefillBudget(tokens, tokens) if (tokens := settings.prefill_tokens) else PREFILL_BUDGETS[device.type]
         self.model = model
         self.prefix_caching = settings.prefix_caching
-        self.compilation: Compilation | None = None  # of parts for later starts, which its owner may run
+        self.compilation: Compilation | None = None  # its owner may compile parts for later starts with it
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
         sized = (model, on_device, settings.page_size, budget.most)
         if graphs:
@@ -89,7 +78,7 @@ class Engine:
         working = working_memory(*sized, graphs=graphs) if device.type == "cuda" else 0
         pages = count_pages(model.layout, settings, device, slots=slots, max_len=max_len, working=working)
         kv = allocate_kv(model.layout, pages, settings.page_size, device)
-        self.adapters = Adapters(model.places, model.read_adapter)
+        self.adapters = Adapters(model.banks, model.read_adapter)
         self.scheduler = Scheduler(
             slots=slots,
             blocks=BlockManager(pages),
@@ -103,13 +92,13 @@ class Engine:
         self.runner = Runner(
             model, on_device, kv, graph_tokens=budget.most if graphs else None, some_graphs_later=some_graphs_later
         )
-        self._graphs_wait = False  # for `step` to capture them
+        self._graphs_wait = False  # `step` captures them
         self._captured_at = 0.0
         self._sequences: dict[str, Sequence] = {}
-        self._in_flight: InFlight | None = None  # the round whose frames are not read yet
-        self._generating: list[Sequence] = []  # the steps of that round, while its second part is not launched
+        self._in_flight: InFlight | None = None  # the frames of this round are not read yet
+        self._generating: list[Sequence] = []  # the steps of that round wait here while its second part is not launched
         self.join_from = JOIN_FROM[device.type]
-        self._kept_speech = KeptSpeech(info.tracks)
+        self._kept_speech: deque[KeptSpeech] = deque()
         self._jobs = CodecJobs(device)
         self._results: list[Result] = []
         self._faults = LaunchFaults(self.scheduler.blocks)
@@ -145,7 +134,7 @@ class Engine:
             raise InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id")
         request = self.info.checked(request)
         if adapter := request.conditioning.adapter:
-            self.adapters.require_places()
+            self.adapters.require_banks()
         plan = self.model.plan(request)
         sequence = Sequence(request=request, plan=plan, limit=limit, queued_at=monotonic())
         if history:
@@ -163,7 +152,7 @@ class Engine:
             self.info.require("text_streaming", "text")
             if not sequence.request.open:
                 raise InvalidRequest("the text of this request has ended; send a new request", field="text")
-            sequence.extend(self.model.append(sequence.plan, text, last=last), last=last)
+            sequence.extend(self.model.append(sequence.plan, text, last=last), text, last=last)
             if sequence.is_queued:
                 self.scheduler.check(sequence.plan)
             else:
@@ -180,8 +169,8 @@ class Engine:
         if not (plan := sequence.plan).positions:
             return
         if self.prefix_caching:
-            content, adapter = partial(self.model.page_content, plan), content_of(sequence.request.conditioning.adapter)
-            sequence.keys = page_keys(content, plan.cacheable, self.scheduler.page_size, adapter)
+            contents = self.model.page_contents(plan, self.scheduler.page_size)
+            sequence.keys = page_keys(contents, content_of(sequence.request.conditioning.adapter))
         self.scheduler.add(sequence)
 
     def check(self, request: Request) -> None:
@@ -206,8 +195,12 @@ class Engine:
             sequence.allow(limit, self.scheduler.step_seconds, monotonic())
 
     def paused(self, id: str) -> bool:
-        """True if a request can make no more chunks until its limit rises."""
+        """True if a request can make no more chunks until its limit rises, or more of its text comes."""
         return id in self._sequences and self._sequences[id].paused
+
+    def needs_text(self, id: str) -> bool:
+        """True if a request can make no more chunks until more of its text comes."""
+        return id in self._sequences and self._sequences[id].needs_text
 
     def encode(self, id: str, waveform: np.ndarray, role: Role) -> None:
         """Start to encode a waveform. `step` returns the content of the voice as CodecChunks."""
@@ -241,21 +234,25 @@ class Engine:
         Returns the results of earlier ones that are available.
         """
         self.collect()
-        self._collect_adapters()
+        for id, error in self.adapters.collect():  # preloads end, and requests whose adapter is lost
+            if error is not None and (sequence := self._sequences.get(id)):
+                self._fail(sequence, error)
+            else:
+                self._results.append((id, error or CodecChunk(NO_PIECE, last=True)))
         if self._generating:
             self._advance(joins=True)
         idle = False
         if not self._in_flight:
-            batch = self.scheduler.schedule(monotonic())
-            if batch:
-                self._launch(batch)
+            work = self.scheduler.schedule(monotonic())
+            if work:
+                self._launch(work)
             if self._in_flight and self._in_flight.ready():
                 self._read_frames()  # on a CPU the audio is complete
-            idle = not (batch or self._results)
+            idle = not (work or self._results)
             self._results += self._jobs.advance(wait=idle)
         if self._graphs_wait and (idle or monotonic() - self._captured_at >= CAPTURE_SECONDS):
             self._capture_next()
-        self._results += self._kept_speech.collect(wait=idle)
+        self._results += take_speech(self._kept_speech, self.info.tracks, wait=idle)
         results, self._results = self._results, []
         return results
 
@@ -272,27 +269,19 @@ class Engine:
     def stats(self) -> Stats:
         return self.scheduler.stats(**self._counts)
 
-    def _collect_adapters(self) -> None:
-        """Let requests run whose adapter was read meanwhile, end those whose adapter cannot be, and end preloads."""
-        for id, error in self.adapters.collect():
-            if error is not None and (sequence := self._sequences.get(id)):
-                self._fail(sequence, error)
-            else:
-                self._results.append((id, error or CodecChunk(NO_PIECE, last=True)))
-
-    def _launch(self, batch: Batch) -> None:
+    def _launch(self, work: Round) -> None:
         """Launch the first part of a round, and the second one if no prompt is to join it."""
-        self._announce(batch)
-        self._counts["steps"] += bool(batch.steps)
-        affected = {*batch.sequences, *(sequence for sequence, _ in batch.swapped_out)}
+        self._announce(work)
+        self._counts["steps"] += bool(work.steps)
+        affected = {*work.sequences, *(sequence for sequence, _ in work.swapped_out)}
         with self._faults.end(affected, self._fail):
-            for sequence, slot in batch.swapped_out:
+            for sequence, slot in work.swapped_out:
                 sequence.saved = self.runner.save(slot, sequence)
                 affected.discard(sequence)
                 logger.debug(LogLine("swapped out", **sequence.names, slot=slot, chunks=sequence.sent))
-            self._in_flight = self._run(batch)
-            self._restored(batch)
-            self._generating = [sequence for sequence in batch.steps if not sequence.ended]
+            self._in_flight = self._run(work)
+            self._restored(work)
+            self._generating = [sequence for sequence in work.steps if not sequence.ended]
             if not self._generating:
                 self._faults.reset()
         if self._in_flight and self._generating and not self._may_be_joined(self._in_flight):
@@ -310,38 +299,38 @@ class Engine:
     def _advance(self, *, joins: bool) -> None:
         """Launch the second part of a round. With `joins`, prompts join it."""
         steps, self._generating = self._generating, []
-        joined = self.scheduler.join(len(steps), monotonic()) if joins else Batch()
+        joined = self.scheduler.join(len(steps), monotonic()) if joins else Round()
         self._announce(joined)
         with self._faults.end({*steps, *joined.sequences}, self._fail):
             try:
                 self.runner.advance(steps, joined)
             except PrefillError:
                 self._faults.prefill_each(self.runner, joined, self._fail)
-                self.runner.advance(steps, Batch())
+                self.runner.advance(steps, Round())
             self._restored(joined)
             self._faults.reset()
 
-    def _announce(self, batch: Batch) -> None:
-        """Report and count the admissions and prefills of a batch."""
-        for sequence in batch.opened:
+    def _announce(self, work: Round) -> None:
+        """Report and count the admissions and prefills of a round."""
+        for sequence in work.opened:
             self._counts["prefix_hit_tokens"] += sequence.cached
             self._results.append((sequence.id, sequence.admission))
-        self._counts["prefill_tokens"] += sum(chunk.stop - chunk.start for chunk in batch.chunks)
+        self._counts["prefill_tokens"] += sum(chunk.stop - chunk.start for chunk in work.chunks)
 
-    def _restored(self, batch: Batch) -> None:
-        for sequence in batch.restored:
+    def _restored(self, work: Round) -> None:
+        for sequence in work.restored:
             sequence.saved = None
             logger.debug(LogLine("restored", **sequence.names, slot=sequence.slot, chunks=sequence.sent))
 
-    def _run(self, batch: Batch) -> InFlight:
-        """Launch a batch. If the prefill fails, only the requests whose own prefill fails again are ended."""
+    def _run(self, work: Round) -> InFlight:
+        """Launch a round. If the prefill fails, only the requests whose own prefill fails again are ended."""
         try:
-            return self.runner.launch(batch)
+            return self.runner.launch(work)
         except PrefillError as fault:
-            self._faults.prefill_each(self.runner, batch, self._fail)
-            if all(sequence.ended for sequence in batch.sequences):
+            self._faults.prefill_each(self.runner, work, self._fail)
+            if all(sequence.ended for sequence in work.sequences):
                 raise fault.__cause__ or fault from None
-            return self.runner.launch(Batch(steps=[sequence for sequence in batch.steps if not sequence.ended]))
+            return self.runner.launch(Round(steps=[sequence for sequence in work.steps if not sequence.ended]))
 
     def _read_frames(self) -> None:
         """Wait for the audio of the last round and read it."""
@@ -351,7 +340,7 @@ class Engine:
         for group, copy in in_flight.frames:
             frames, now = copy.wait(), monotonic()
             audio, content = frames[:, :samples], frames[:, samples + 3 :]
-            stop, finite, spoken = frames[:, samples : samples + 3].T != 0
+            stop, finite, spoken = (frames[:, samples : samples + 3].T != 0).tolist()
             for row, sequence in enumerate(group):
                 if sequence.ended:
                     continue
@@ -360,7 +349,7 @@ class Engine:
                     self._fail(sequence, Internal())
                     continue
                 sequence.untold += content[row].tobytes()
-                reason = sequence.deliver(audio[row] if spoken[row] else None, stop=bool(stop[row]))
+                reason = sequence.deliver(audio[row] if spoken[row] else None, stop=stop[row])
                 if spoken[row]:
                     sequence.on_audio(step_seconds, now)
                     self._counts["chunks"] += 1
@@ -376,9 +365,10 @@ class Engine:
             engine_seconds=monotonic() - sequence.admitted_at,
             ran_on=sequence.sent >= sequence.plan.ran_on_steps,
             unread=self.model.unread(sequence.plan, sequence.sent),
+            characters=len(sequence.request.text),
         )
         if sequence.request.keep_speech:
-            self._kept_speech.add(sequence.id, event, self.runner.speech(sequence))
+            self._kept_speech.append((sequence.id, event, self.runner.speech(sequence)))
         else:
             self._results.append((sequence.id, event))
         self._end(sequence)

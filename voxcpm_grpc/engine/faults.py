@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from voxcpm_grpc.engine.batch import Batch
-from voxcpm_grpc.engine.blocks import BlockManager
-from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, Runner
-from voxcpm_grpc.engine.sequence import Sequence
+from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, PrefillError, Runner
+from voxcpm_grpc.engine.scheduling.blocks import BlockManager
+from voxcpm_grpc.engine.scheduling.round import Round
+from voxcpm_grpc.engine.scheduling.sequence import Sequence
 from voxcpm_grpc.errors import Internal, Reason, Unavailable, VoxCPMError
 from voxcpm_grpc.logs import LogLine
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 Fail = Callable[[Sequence, VoxCPMError], None]
 
-MAX_CONSECUTIVE = 3  # of launches; the device is then considered lost
+MAX_CONSECUTIVE = 3  # launches that fail in a row; the device is then considered lost
 
 
 class LaunchFaults:
@@ -54,14 +54,12 @@ class LaunchFaults:
             if self._consecutive >= MAX_CONSECUTIVE:
                 raise
 
-    def prefill_each(self, runner: Runner, batch: Batch, fail: Fail) -> None:
+    def prefill_each(self, runner: Runner, work: Round, fail: Fail) -> None:
         """Prefill one sequence after the other, and end those whose own prefill fails."""
         self._blocks.clear_cache()
-        for sequence, alone in batch.prefills():
+        for sequence, alone in work.prefills():
             try:
                 runner.prefill(alone)
-            except OUT_OF_MEMORY:
-                raise
-            except Exception:
-                logger.exception(LogLine("the prefill failed", **sequence.names))
+            except PrefillError as fault:
+                logger.error(LogLine("the prefill failed", **sequence.names), exc_info=fault.__cause__)
                 fail(sequence, Internal())

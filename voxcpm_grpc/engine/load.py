@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from voxcpm_grpc import lora_files
-from voxcpm_grpc.engine.compilation import Compilation, cache_folder
-from voxcpm_grpc.engine.device import default_slots, select_device, select_dtype
 from voxcpm_grpc.engine.engine import Engine
-from voxcpm_grpc.engine.gpu_memory import fitting
-from voxcpm_grpc.engine.host_memory import keep_freed_memory
+from voxcpm_grpc.engine.start.compilation import Compilation, cache_folder
+from voxcpm_grpc.engine.start.device import default_slots, select_device, select_dtype
+from voxcpm_grpc.engine.start.gpu_memory import fitting
 from voxcpm_grpc.errors import InvalidRequest, StartupError
+from voxcpm_grpc.machine.memory import MOST_BLOCK, keep_freed_memory
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
 from voxcpm_grpc.models.families import family_of
 from voxcpm_grpc.models.loading import load_model
@@ -23,9 +23,10 @@ from voxcpm_grpc.models.loading import prepare_all as prepare_all
 from voxcpm_grpc.settings.engine import DEFAULT_LORAS, OF_FAMILIES, EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
+KEPT_BYTES = 256 << 20  # bytes of memory that a CPU keeps from step to step
 LEAST_COMPILED = 16 << 20  # bytes of weights; a compilation of a smaller model, of tests, takes longer than it saves
 PASSED = {option.name for option in fields(LoadOptions)} & EngineSettings.model_fields.keys() - {
-    *("device", "dtype", "codec_dtype", "max_slots", "recorded_noise")  # these are converted
+    *("device", "dtype", "codec_dtype", "max_slots", "recorded_noise")  # these values are converted
 }
 """The settings that a model gets as they are."""
 WEIGHTS = {".safetensors", ".bin", ".pth"}
@@ -39,15 +40,17 @@ def load_engine(
     engines: int = 1,
     fingerprint: Callable[[], str] | None = None,
     restarted: bool = False,
+    registers_loras: bool = False,
 ) -> Engine:
     """The engine of a checkpoint directory, one of `engines` that share the CPU of the host.
 
     `fingerprint` waits for the fingerprint of the checkpoint, if it is computed already.
     An engine that is `restarted`, so that requests wait for it, captures a part of its CUDA graphs after the warm-up.
+    With `registers_loras` it may get adapters while it runs, if models of its family take them.
     Only the calling thread may use the engine: its device becomes the current device of the thread. Raises StartupError
     with the remedy.
     """
-    _check_settings(directory, settings)
+    known = _check_settings(directory, settings)
     device = select_device(settings.device)
     dtype = select_dtype(settings.dtype, device)
     _check_dtypes(settings, device, dtype)
@@ -64,7 +67,7 @@ def load_engine(
         name=name,
         fingerprint=fingerprint,
         recorded_noise=_read_noise(settings.recorded_noise),
-        adapters=_adapter_options(settings),
+        adapters=_adapter_options(settings, registers=registers_loras and "max_loras" in known),
         compiled=cache_folder() if device.type == "cpu" and _compiles(settings, size) else None,
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
         **{name: getattr(settings, name) for name in PASSED},
@@ -75,7 +78,7 @@ def load_engine(
     if graphs:
         _require_bindings()
     if device.type == "cpu":
-        keep_freed_memory()
+        keep_freed_memory(block=MOST_BLOCK, unused=KEPT_BYTES)
     with fitting(device, size):
         engine = Engine(model, settings, device, graphs=graphs, some_graphs_later=restarted)
     if model.compile_command and options.compiled:
@@ -84,12 +87,13 @@ def load_engine(
     return engine
 
 
-def _check_settings(directory: Path, settings: EngineSettings) -> None:
-    """Raise StartupError if a setting is set that the family of the model does not have."""
+def _check_settings(directory: Path, settings: EngineSettings) -> frozenset[str]:
+    """The settings that the family of the model has. Raises StartupError if another one is set."""
     family, _ = family_of(directory)
     given, default = settings.model_dump(), EngineSettings().model_dump()
     if name := next((name for name in sorted(OF_FAMILIES - family.settings) if given[name] != default[name]), ""):
         raise StartupError(f"engine.{name} is set, and models of {family.name} do not have it; leave it out")
+    return family.settings
 
 
 def _check_dtypes(settings: EngineSettings, device: torch.device, dtype: torch.dtype) -> None:
@@ -103,13 +107,13 @@ def _check_dtypes(settings: EngineSettings, device: torch.device, dtype: torch.d
         )
 
 
-def _adapter_options(settings: EngineSettings) -> AdapterOptions | None:
-    places = settings.max_loras
-    if places is None:
-        places = DEFAULT_LORAS if settings.loras else 0
-    if settings.loras and not places:
+def _adapter_options(settings: EngineSettings, *, registers: bool) -> AdapterOptions | None:
+    banks = settings.max_loras
+    if banks is None:
+        banks = DEFAULT_LORAS if settings.loras or registers else 0
+    if settings.loras and not banks:
         raise StartupError("engine.loras names adapters and engine.max_loras is 0; set it to 1 or more")
-    return AdapterOptions(places, settings.max_lora_rank, frozenset(settings.lora_targets)) if places else None
+    return AdapterOptions(banks, settings.max_lora_rank, frozenset(settings.lora_targets)) if banks else None
 
 
 def _read_loras(engine: Engine, settings: EngineSettings) -> None:

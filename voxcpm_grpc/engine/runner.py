@@ -1,4 +1,4 @@
-"""Runs batches on the device, and copies frames to the host while the language models still run."""
+"""Runs rounds on the device, and copies frames to the host while the language models still run."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_grpc.attention import PagedKV
-from voxcpm_grpc.engine.batch import Batch, PrefillChunk
-from voxcpm_grpc.engine.engine_graphs import EngineGraphs
-from voxcpm_grpc.engine.graph import MAX_ENTRIES
-from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
-from voxcpm_grpc.engine.kv_cache import allocate_kv
-from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
-from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.engine.slots import Slots
-from voxcpm_grpc.engine.staging import Staging
-from voxcpm_grpc.kernels.precompile import precompile
+from voxcpm_grpc.engine.device.engine_graphs import EngineGraphs
+from voxcpm_grpc.engine.device.graphs import MAX_ENTRIES
+from voxcpm_grpc.engine.device.kv_cache import allocate_kv
+from voxcpm_grpc.engine.device.rows import PackedChunks, pack, prefill_rows, step_rows
+from voxcpm_grpc.engine.device.slots import Slots
+from voxcpm_grpc.engine.device.staging import Staging
+from voxcpm_grpc.engine.scheduling.round import PrefillChunk, Round
+from voxcpm_grpc.engine.scheduling.sequence import Sequence
+from voxcpm_grpc.kernels.launch.host_copy import HostCopy, SavedSlot
+from voxcpm_grpc.kernels.launch.precompile import precompile
 from voxcpm_grpc.models.base import Part, SpeechModel, StepRows, upload
 from voxcpm_grpc.request import Role
 
-LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
+LIBRARY_BYTES = 512 << 20  # bytes of kernel modules and library workspaces, which PyTorch does not allocate
 # Prefills on a CPU have multiples of so many rows and encoded rows, with padding. oneDNN compiles code for each number
 # of rows of each product, 0.3 MB and a millisecond each, and keeps the last 1,024 of them.
 CPU_ROWS, CPU_ENTRIES = 16, 4
@@ -43,7 +43,7 @@ class InFlight:
     """A launched round: the sequences of each variant, and their `Frame.packed`."""
 
     frames: list[tuple[list[Sequence], HostCopy]]
-    generated: torch.cuda.Event | None  # when all steps are generated; None: they are
+    generated: torch.cuda.Event | None  # it is recorded when all steps are generated; None: they are
 
     def wait_until_generated(self) -> None:
         """Wait until all steps of the round are generated."""
@@ -56,7 +56,7 @@ class InFlight:
 
 
 class Runner:
-    """Launches the device work of batches. No method waits for the device."""
+    """Launches the device work of rounds. No method waits for the device."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Runner:
         self._graphs = None
         if graph_tokens is not None:
             self._graphs = EngineGraphs(model, slots, kv, graph_tokens, self._staging, some_later=some_graphs_later)
-        self._decoded: set[int | None] = set()  # the slots of the last round, whose audio may still be decoded
+        self._decoded: set[int | None] = set()  # the audio of these slots of the last round may still be decoded
         self.codec = model.codec if graph_tokens is None else model.codec.capture()
 
     @property
@@ -92,40 +92,37 @@ class Runner:
         self._graphs.capture_next()
 
     @torch.inference_mode()
-    def launch(self, batch: Batch) -> InFlight:
+    def launch(self, work: Round) -> InFlight:
         """Launch a round up to its audio. `advance` must follow before the next round.
 
         Raises PrefillError if no step was launched and `prefill` can be called again.
         """
-        try:
-            self.prefill(batch)
-        except OUT_OF_MEMORY:
-            raise
-        except Exception as error:
-            raise PrefillError from error
+        self.prefill(work)
         groups: defaultdict[Hashable, list[Sequence]] = defaultdict(list)
-        for sequence in batch.steps:
+        for sequence in work.steps:
             groups[sequence.plan.variant].append(sequence)
-        self._decoded = {sequence.slot for sequence in batch.steps}
+        self._decoded = {sequence.slot for sequence in work.steps}
         frames = [(group, self._generate(group, variant)) for variant, group in groups.items()]
         return InFlight(frames, self._graphs.generated if self._graphs is not None and frames else None)
 
     @torch.inference_mode()
-    def advance(self, steps: list[Sequence], joined: Batch) -> None:
+    def advance(self, steps: list[Sequence], joined: Round) -> None:
         """Run the language models on what sequences have just generated, and on the prompts of `joined`.
 
         Raises PrefillError if that has not happened and `prefill` and `advance` can be called again.
         """
-        if not joined:
-            self._advance(steps)
-            return
-        try:
+        if joined:
             self.prefill(joined, steps)
-        except OUT_OF_MEMORY:
-            raise
-        except Exception as error:
-            raise PrefillError from error
-        self.slots.count_step(steps)
+            self.slots.count_step(steps)
+            return
+        slots = np.array([sequence.slot for sequence in steps])
+        adapted = _adapted("advance", *steps)
+        if self._graphs is not None:
+            self._graphs.advance(slots, adapted=adapted)
+            return
+        slot, state = upload(torch.from_numpy(slots), self.slots.device), self.slots.state
+        longest = max(sequence.length for sequence in steps)  # the length already includes this step
+        self.model.advance(step_rows(slot, state, self.kv.page_size, longest), state, self.kv, adapted=adapted)
 
     @torch.inference_mode()
     def save(self, slot: int, sequence: Sequence) -> SavedSlot:
@@ -135,37 +132,47 @@ class Runner:
         return self.slots.save(slot, sequence)
 
     @torch.inference_mode()
-    def prefill(self, batch: Batch, steps: Listed[Sequence] = ()) -> None:
-        """Write adapters, open and restore slots, and prefill the chunks of a batch.
+    def prefill(self, work: Round, steps: Listed[Sequence] = ()) -> None:
+        """Write adapters, open and restore slots, and prefill the chunks of a round.
 
         `steps` have just generated, and go through the language models, too. A repeated call has the same result.
+        Raises PrefillError.
         """
-        written = [*batch.opened, *batch.restored]
-        if self._graphs is not None and any(s.slot in self._decoded or s.opens_after_audio for s in written):
-            self._graphs.wait_for_audio()  # that of the last stream in a slot, or which uses the memory of the codec
-        for lora in batch.loras:
-            assert lora.weights is not None
-            self.model.write_adapter(lora.place, lora.weights)
-        for sequence in batch.restored:
-            assert sequence.slot is not None and sequence.saved
-            self.slots.restore(sequence.slot, sequence.saved, sequence.place)
-            if sequence.streams_text:  # some may have come since it had a slot
-                self.feed(sequence)
-        packed = None
-        if batch.chunks or steps:
-            packed = pack(self.model.rows, batch.chunks, self.kv.page_size, steps)
-        numbers = self.slots.new_pages(batch.sequences), self.slots.opening(batch.opened)
-        rows = () if packed is None else (self._padded(packed), packed.encoded)
-        *on_device, pages, opening = self._staging.upload(*rows, *numbers)
-        self.slots.write_pages(pages)
-        adapted = any(sequence.lora for sequence in (*steps, *batch.sequences))
-        read = adapted or any(sequence.plan.reads_slot or sequence.resumed for sequence in batch.opened)
-        if read:  # the prefill reads the adapters or the state of all its slots
-            self._open(batch.opened, opening)
-        if packed is not None:
-            self._prefill_rows(packed, on_device, batch.chunks, steps)
-        if not read:  # a GPU prefills meanwhile
-            self._open(batch.opened, opening)
+        try:
+            written = [*work.opened, *work.restored]
+            if self._graphs is not None and any(
+                s.slot in self._decoded or s.plan.waits_for_audio or s.resumed for s in written
+            ):
+                # This is the audio of the last stream in a slot, or that which uses the memory of the codec.
+                self._graphs.wait_for_audio()
+            for lora in work.loras:
+                assert lora.weights is not None
+                self.model.write_adapter(lora.bank, lora.weights)
+            for sequence in work.restored:
+                assert sequence.slot is not None and sequence.saved
+                self.slots.restore(sequence.slot, sequence.saved, sequence.bank)
+                if sequence.streams_text:  # some may have come since it had a slot
+                    self.feed(sequence)
+            packed = None
+            if work.chunks or steps:
+                packed = pack(self.model.rows, work.chunks, self.kv.page_size, steps)
+            sequences = work.sequences
+            numbers = self.slots.new_pages(sequences), self.slots.opening(work.opened)
+            rows = () if packed is None else (self._padded(packed), packed.encoded)
+            *on_device, pages, opening = self._staging.upload(*rows, *numbers)
+            self.slots.write_pages(pages)
+            adapted = any(sequence.lora for sequence in (*steps, *sequences))
+            read = adapted or any(sequence.plan.reads_slot or sequence.resumed for sequence in work.opened)
+            if read:  # the prefill reads the adapters or the state of all its slots
+                self._open(work.opened, opening)
+            if packed is not None:
+                self._prefill_rows(packed, on_device, work.chunks, steps)
+            if not read:  # a GPU prefills meanwhile
+                self._open(work.opened, opening)
+        except OUT_OF_MEMORY:
+            raise
+        except Exception as error:
+            raise PrefillError from error
 
     @torch.inference_mode()
     def speech(self, sequence: Sequence) -> dict[str, HostCopy]:
@@ -183,12 +190,7 @@ class Runner:
     def _padded(self, packed: PackedChunks) -> np.ndarray:
         if self._graphs is not None:
             return self._graphs.padded(packed)
-        return packed.padded(self._eager_size(len(packed), CPU_ROWS), len(packed.slot), self._scratch)
-
-    @property
-    def _scratch(self) -> int:
-        """The slot of padding rows."""
-        return len(self.slots.state.seed) - 1
+        return packed.padded(self._eager_size(len(packed), CPU_ROWS), len(packed.slot), self.slots.scratch)
 
     def _eager_size(self, count: int, multiple: int) -> int:
         """The number of rows or encoded rows, padding included, in which a prefill without graphs computes so many."""
@@ -229,7 +231,7 @@ class Runner:
             longest=int(packed.context.max()),
             fresh=not steps and all(chunk.start == 0 for chunk in chunks),
         )
-        # Without the padding rows of `last`, which must not write to a slot.
+        # The padding rows of `last` are left out, because they must not write to a slot.
         starting = len(packed.last)
         rows = replace(rows, last=rows.last[:starting], last_slot=rows.last_slot[:starting])
         self.model.prefill(rows, encoded, state, self.kv, adapted=adapted)
@@ -238,7 +240,7 @@ class Runner:
         """`SpeechModel.encode` of any number of entries."""
         count = len(slot)
         if padding := self._eager_size(count, CPU_ENTRIES) - count if self._graphs is None else 0:
-            slot, entry = F.pad(slot, (0, padding), value=self._scratch), F.pad(entry, (0, padding))
+            slot, entry = F.pad(slot, (0, padding), value=self.slots.scratch), F.pad(entry, (0, padding))
         parts = zip(slot.split(MAX_ENTRIES), entry.split(MAX_ENTRIES), strict=True)
         if self._graphs is not None:
             return torch.cat([self._graphs.encode(*part, adapted=adapted) for part in parts])
@@ -255,16 +257,6 @@ class Runner:
         self.model.generate(slot, variant, self.slots.state, adapted=adapted)
         return HostCopy(self.model.decode(slot, self.slots.state).packed)
 
-    def _advance(self, steps: list[Sequence]) -> None:
-        slots = np.array([sequence.slot for sequence in steps])
-        adapted = _adapted("advance", *steps)
-        if self._graphs is not None:
-            self._graphs.advance(slots, adapted=adapted)
-            return
-        slot, state = upload(torch.from_numpy(slots), self.slots.device), self.slots.state
-        longest = max(sequence.length for sequence in steps)  # already includes this step
-        self.model.advance(step_rows(slot, state, self.kv.page_size, longest), state, self.kv, adapted=adapted)
-
 
 def _adapted(part: Part, *sequences: Sequence) -> bool:
     """True if the adapter of a sequence changes this part of the model."""
@@ -273,8 +265,7 @@ def _adapted(part: Part, *sequences: Sequence) -> bool:
 
 def scratch_rows(slots: Slots, page_size: int) -> StepRows:
     """The rows of a step of all slots, each on the scratch slot, with contexts in one page."""
-    scratch = len(slots.state.seed) - 1
-    all_slots = torch.full((scratch,), scratch, device=slots.device)
+    all_slots = torch.full((slots.scratch,), slots.scratch, device=slots.device)
     return step_rows(all_slots, slots.state, page_size, page_size)
 
 
@@ -287,7 +278,7 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     """
     device, state, info = slots.device, slots.state, model.info
     kv = allocate_kv(model.layout, 0, page_size, device)
-    scratch, adapted = len(state.seed) - 1, model.places > 0
+    scratch, adapted = slots.scratch, model.banks > 0
     all_slots = torch.full((scratch,), scratch, device=device)
 
     def step() -> None:

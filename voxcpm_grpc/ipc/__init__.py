@@ -1,0 +1,1 @@
+"""Messages between fronts and engines, and the sockets and processes that carry them. No PyTorch comes in."""

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code, reason_of
+from voxcpm_grpc.ipc.front_messages import AskFront, AskFronts, FromFront, FrontAnswer, FrontAnswers, ToFronts
 from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.request import Adapter, CodecChunk, Event, History, ModelInfo, Request, Role, Stats
 
@@ -47,11 +48,15 @@ class Allow(_Message, frozen=True):
 
 
 class Append(_Message, frozen=True):
-    """Append to the text of an open request, of which it is the last part or not. An unknown id is ignored."""
+    """Append to the text of an open request, of which it is the last part or not. An unknown id is ignored.
+
+    `work` is the number of steps that are expected beside those before.
+    """
 
     id: str
     text: str
     last: bool
+    work: float = 0.0
 
 
 class Cancel(_Message, frozen=True):
@@ -80,7 +85,7 @@ class Decode(_Message, frozen=True):
     log_id: str = ""
 
 
-Suspected = Submit | Check | Encode | Decode  # work that may have ended an engine
+Suspected = Submit | Check | Encode | Decode  # such work may have ended an engine
 
 
 class Try(_Message, frozen=True):
@@ -193,27 +198,6 @@ class AdapterList(_Message, frozen=True):
     registrations: tuple[Registration, ...]
 
 
-class AskFront(_Message, frozen=True):
-    """Answer a question about this front with a FrontAnswer of the same number."""
-
-    number: int
-    topic: str
-
-
-class FrontAnswers(_Message, frozen=True):
-    """The answers of other fronts to the AskFronts of this number, by the name of the front."""
-
-    number: int
-    answers: dict[str, bytes]
-
-
-class FromFront(_Message, frozen=True):
-    """The body that another front has sent to all in a ToFronts."""
-
-    topic: str
-    body: bytes
-
-
 class Failed(_Message, frozen=True):
     """A request, a codec job or the preload of an adapter ended with an error."""
 
@@ -313,24 +297,20 @@ class CallEvent(_Message, frozen=True):
     body: Event | CodecChunk
 
 
+class NeedsText(_Message, frozen=True):
+    """A request can make no more chunks until more of its text comes, or it can again. Its front knows neither before.
+
+    Reported at once before the first slot, and from then on as often as the external load.
+    """
+
+    id: str
+    needs: bool
+
+
 class Trying(_Message, frozen=True):
     """It is the turn of a `Try`. Its front knows so before the engine can end with it."""
 
     id: str
-
-
-class AskFronts(_Message, frozen=True):
-    """Ask the other fronts about a topic. A FrontAnswers of the same number answers."""
-
-    number: int
-    topic: str
-
-
-class ToFronts(_Message, frozen=True):
-    """Send a body about a topic to the other fronts, each of which receives it in a FromFront."""
-
-    topic: str
-    body: bytes
 
 
 class ManageEngine(_Message, frozen=True):
@@ -339,13 +319,6 @@ class ManageEngine(_Message, frozen=True):
     engine: str
     drain: bool
     restart: bool
-
-
-class FrontAnswer(_Message, frozen=True):
-    """The answer of a front to an AskFront of its host, empty if the front knows nothing about the topic."""
-
-    number: int
-    answer: bytes
 
 
 class ExternalLoad(_Message, frozen=True):
@@ -388,6 +361,7 @@ Report = (
     | Heartbeat
     | CallEvent
     | Failed
+    | NeedsText
     | Trying
     | ExternalLoad
     | EngineStats

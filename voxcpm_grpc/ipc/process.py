@@ -21,6 +21,7 @@ import zmq.asyncio
 
 from voxcpm_grpc import logs, progress
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.helper_process import SPAWN
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import Command, Ready, Report, StartFailed, Starting, Stop
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
@@ -30,7 +31,6 @@ from voxcpm_grpc.request import ModelInfo
 
 logger = logging.getLogger(__name__)
 
-SPAWN = multiprocessing.get_context("spawn")  # CUDA and the threads of gRPC do not survive a fork
 KILL_SECONDS = 10.0  # a killed process ends in this time, unless a driver blocks it
 
 
@@ -56,7 +56,7 @@ class ChildProcess:
         """unwind_seconds: after SIGTERM, for a process that is not ready to end its own children; else it is killed"""
         context = zmq.asyncio.Context()
         self.name = name
-        self.address = ""  # where the process listens itself, once it is ready
+        self.address = ""  # the process listens here itself, once it is ready
         self._commands: zmq.asyncio.Socket = unbounded(context.socket(zmq.PUSH))
         self._reports: zmq.asyncio.Socket = unbounded(context.socket(zmq.PULL))
         self._ended = asyncio.Event()
@@ -70,8 +70,8 @@ class ChildProcess:
         self._status: int | None = None
         self._spawning: asyncio.Task[SpawnProcess] | None = None
         self._ready = self._closing = False
-        self._running: list[SpawnProcess] = []  # one at most
-        self._folders: list[SocketFolder] = []  # one at most
+        self._running: list[SpawnProcess] = []  # one process at most
+        self._folders: list[SocketFolder] = []  # one folder at most
         # The garbage collector ends a context before its sockets, and so would block on a handle that was not closed.
         self._release = weakref.finalize(
             self, _release, self._running, self._folders, context, self._commands, self._reports
@@ -96,7 +96,7 @@ class ChildProcess:
     def post(self, command: Command) -> None:
         """Send a command; never waits. A command to a process that has ended is dropped."""
         if not self._ended.is_set() and not self._commands.closed:
-            self._commands.send(encoding.encode_command(command), copy=False)
+            self._commands.send(encoding.encode(command), copy=False)
 
     def reports(self) -> AsyncGenerator[list[Report]]:
         """Yield the reports of each message, in order, and a Heartbeat every `messages.HEARTBEAT_SECONDS`.
@@ -113,8 +113,8 @@ class ChildProcess:
 
     async def _wait_until_ready(self) -> Ready:
         on_progress = progress.forwarder(self.name)
-        async with contextlib.aclosing(self.reports()) as batches:
-            async for reports in batches:
+        async with contextlib.aclosing(self.reports()) as received:
+            async for reports in received:
                 match reports:
                     case [Ready() as ready]:
                         return ready
@@ -147,7 +147,7 @@ class ChildProcess:
     async def _started(self, addresses: Addresses) -> SpawnProcess:
         """A process that runs `main`."""
         process = SPAWN.Process(target=self._main, args=(addresses,), name=self.name, daemon=self._daemon)
-        await asyncio.to_thread(process.start)  # blocks while it forks and fills a pipe
+        await asyncio.to_thread(process.start)  # the start blocks while it forks and fills a pipe
         return process
 
     async def _end(self, process: SpawnProcess, force: bool) -> None:
@@ -172,10 +172,10 @@ class ChildProcess:
     def _on_exit(self, process: SpawnProcess) -> None:
         asyncio.get_running_loop().remove_reader(process.sentinel)
         _kill_group(process)
-        process.join()  # does not block: the process has ended, and this collects its status
+        process.join()  # `join` does not block: the process has ended, and this collects its status
         self._status = process.exitcode
         self._running.remove(process)
-        process.close()  # and its pipes
+        process.close()  # this closes its pipes, too
         self._ended.set()
         if self._ready and not self._closing:
             logger.error("%s ended with status %s", self.name, self._status)
@@ -211,7 +211,7 @@ def _release(
 def _leading_group(main: Callable[[Addresses], None], addresses: Addresses) -> None:
     """Run `main` in a group of processes of its own, with which the parent ends all that this process starts."""
     os.setpgid(0, 0)
-    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # else `stty tostop` would stop it at a line of its log
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # `stty tostop` would stop it at a line of its log
     main(addresses)
 
 
@@ -225,7 +225,7 @@ def set_up(log: LogOptions) -> None:
 
 def set_title(name: str) -> None:
     """Set the name of this process in the output of `ps` and `top`."""
-    with contextlib.suppress(ImportError):  # optional
+    with contextlib.suppress(ImportError):  # the package is optional
         from setproctitle import setproctitle
 
         setproctitle(f"voxcpm-grpc {name}")

@@ -35,12 +35,12 @@ class SocketFolder:
 
 def _create() -> tuple[Path, int]:
     while True:
-        path = Path(tempfile.mkdtemp(prefix=PREFIX))  # with mode 0700
+        path = Path(tempfile.mkdtemp(prefix=PREFIX))  # the folder has mode 0700
         try:
             lock = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
             continue  # another process removed it, because it was not locked yet
-        with contextlib.suppress(OSError):  # a filesystem without locks, where no process can get one
+        with contextlib.suppress(OSError):  # a filesystem without locks lets no process get one
             fcntl.flock(lock, fcntl.LOCK_EX)
         if path.is_dir():
             return path, lock

@@ -18,8 +18,8 @@ import zmq.asyncio
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import Command, Report
 
-LAST_REPORTS_SECONDS = 0.05  # the wait for each further message of a process that has ended
-LINGER_MS = 1000  # for the last reports to a process that still reads
+LAST_REPORTS_SECONDS = 0.05  # seconds to wait for each further message of a process that has ended
+LINGER_MS = 1000  # milliseconds for the last reports to a process that still reads
 OWNER = ""
 """The name of the process that started an engine. Fronts have names."""
 
@@ -107,7 +107,7 @@ class EngineSocket:
 
     def send(self, receiver: str, reports: list[Report]) -> None:
         """Send reports to a front, or to the owner; never waits. Those to a front that is gone are dropped."""
-        data = encoding.encode_reports(reports)
+        data = encoding.encode(reports)
         with contextlib.suppress(zmq.Again):
             if receiver == OWNER:
                 self._reports.send(data, zmq.DONTWAIT)
@@ -135,7 +135,7 @@ class FrontSocket:
     def post(self, command: Command) -> None:
         """Send a command; never waits. A command to an engine that has ended is dropped."""
         if not self._ended.is_set() and not self._socket.closed:
-            self._socket.send(encoding.encode_command(command), copy=False)
+            self._socket.send(encoding.encode(command), copy=False)
 
     def reports(self) -> AsyncGenerator[list[Report]]:
         """Yield the reports of each step, in order. Ends after the last ones of an engine that has ended."""

@@ -1,1 +1,1 @@
-"""Triton and CUDA kernels. `reference` and `conv_reference` define each one in plain PyTorch and need no Triton."""
+"""Triton and CUDA kernels. The file `reference` of each folder defines its own in plain PyTorch."""

@@ -1,0 +1,1 @@
+"""Parts of networks for any family: transformers, convolutions, flow matching, noise, weights."""

@@ -1,7 +1,7 @@
 """The operations of a layer in few launches.
 
 This project's kernels, which load the weights once and fuse the operations around a product, serve where they are
-fastest. Elsewhere a library's products serve, with this project's kernels between them.
+fastest. Elsewhere cuBLAS's products serve, with this project's kernels between them.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.attention import RowNorm
-from voxcpm_grpc.kernels import gated_cuts, split_cuts
-from voxcpm_grpc.kernels.fused_rowwise import norm_swiglu, rms_norm, swiglu
-from voxcpm_grpc.kernels.gated_product import gated_product, new_packets
-from voxcpm_grpc.kernels.gemm_tiles import Epilogue, Tile, choose_tile
-from voxcpm_grpc.kernels.gemv import gemv_linear_add, gemv_norm_gated, gemv_norm_linear
-from voxcpm_grpc.kernels.launch import multiprocessors
-from voxcpm_grpc.kernels.library_rows import rows_to_compute
-from voxcpm_grpc.kernels.skinny_gemm import linear_add, norm_gated, norm_linear
-from voxcpm_grpc.kernels.spare_rows import widened
-from voxcpm_grpc.kernels.split_product import split_linear_add
+from voxcpm_grpc.kernels.launch.overlap import multiprocessors
+from voxcpm_grpc.kernels.products import gated_cuts, split_cuts
+from voxcpm_grpc.kernels.products.gated_product import gated_product, new_packets
+from voxcpm_grpc.kernels.products.gemm_tiles import Epilogue, Tile, choose_tile
+from voxcpm_grpc.kernels.products.gemv import gemv_linear_add, gemv_norm_gated, gemv_norm_linear
+from voxcpm_grpc.kernels.products.skinny_gemm import linear_add, norm_gated, norm_linear
+from voxcpm_grpc.kernels.products.split_product import split_linear_add
+from voxcpm_grpc.kernels.rows.fused_rowwise import norm_swiglu, rms_norm, swiglu
+from voxcpm_grpc.kernels.rows.padded_rows import rows_to_compute, widened
 from voxcpm_grpc.layers.linear import Linear
-from voxcpm_grpc.layers.norm import RMSNorm
-from voxcpm_grpc.layers.ops import ResidualStream
+from voxcpm_grpc.layers.ops import ResidualStream, RMSNorm
 
 
 class TritonOps:
@@ -35,7 +33,7 @@ class TritonOps:
     def __init__(self, device: torch.device, *, tiled: bool) -> None:
         """`tiled` enables the kernels for two rows and more that are written for Hopper, where they are fast.
 
-        Otherwise the library's products serve.
+        Otherwise cuBLAS's products serve.
         """
         self.packets = new_packets(device)
         self.tiled = tiled
@@ -145,7 +143,7 @@ class TritonOps:
     def _add_by_library(self, x: Tensor, weight: Tensor, stream: ResidualStream, scale: float) -> Tensor:
         if not stream.exclusive:
             return stream.x.addmm(x, weight.t(), alpha=scale)
-        # In place, the library adds to the stream. Into other memory it would copy the stream first.
+        # In place, cuBLAS adds to the stream. Into other memory it would copy the stream first.
         wide = self._widened(x, weight)
         total = stream.x if wide is x else widened(stream.x, len(wide))
         if total is None:
@@ -154,7 +152,7 @@ class TritonOps:
         return stream.x
 
     def _product(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The product of x [t, c] with weight [n, c], [t, n], by the library."""
+        """The product of x [t, c] with weight [n, c], [t, n], by cuBLAS."""
         return (self._widened(x, weight) @ weight.t())[: len(x)]
 
     def _widened(self, x: Tensor, weight: Tensor) -> Tensor:

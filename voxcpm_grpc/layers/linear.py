@@ -1,4 +1,4 @@
-"""Linear maps with an optional bias, with LoRA adapters, and with weights of 8 bits."""
+"""Linear maps with an optional bias, with LoRA adapters, and with weights of 8-bit floats and their scales."""
 
 from __future__ import annotations
 
@@ -11,12 +11,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_grpc.layers.low_rank import LowRank
-from voxcpm_grpc.layers.quantization import quantize
 from voxcpm_grpc.layers.weights import Weights
 
+FP8 = torch.float8_e4m3fn
+LARGEST = torch.finfo(FP8).max
+
+
+def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The weight [out, in] in float8_e4m3fn, and its scale float32 [out]: the largest of an output becomes 448."""
+    wide = weight.float()
+    scale = wide.abs().amax(1).clamp(min=1e-12) / LARGEST
+    return (wide / scale[:, None]).to(FP8), scale
+
+
 if TYPE_CHECKING:
-    from voxcpm_grpc.kernels.grouped_lora import GroupedUpdate
-    from voxcpm_grpc.kernels.row_lora import RowUpdate
+    from voxcpm_grpc.kernels.lora.grouped_lora import GroupedUpdate
+    from voxcpm_grpc.kernels.lora.row_lora import RowUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +39,7 @@ class Linear:
     def __call__(self, x: Tensor, adapter: Tensor | None = None) -> Tensor:
         """x [..., in] -> [..., out].
 
-        adapter int64 [s]: the place of the LoRA adapter of row r is adapter[r % s]; None: the model alone.
+        adapter int64 [s]: the bank of the LoRA adapter of row r is adapter[r % s]; None: the model alone.
         """
         out = self.product(x)
         if adapter is not None and self.low_rank is not None:
@@ -45,9 +55,9 @@ class Linear:
         if self.weight_scale is None:
             return self.weight
         if self.weight.is_cuda:
-            from voxcpm_grpc.kernels.fp8 import dequantize
+            from voxcpm_grpc.kernels.products.fp8 import dequantize
         else:
-            from voxcpm_grpc.kernels.reference import dequantize
+            from voxcpm_grpc.kernels.products.reference import dequantize
         return dequantize(self.weight, self.weight_scale, dtype)
 
     def quantized(self) -> Linear:

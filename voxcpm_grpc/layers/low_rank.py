@@ -1,6 +1,6 @@
-"""Places for LoRA adapters beside the linear maps of a model, from which each row of an input chooses one.
+"""Banks for LoRA adapters beside the linear maps of a model, from which each row of an input chooses one.
 
-Dimensions: p places, r the largest rank, i inputs and o outputs of a map, t rows.
+Dimensions: p banks, r the largest rank, i inputs and o outputs of a map, t rows.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from voxcpm_grpc.kernels.grouped_lora import GroupedUpdate
-    from voxcpm_grpc.kernels.row_lora import RowUpdate
+    from voxcpm_grpc.kernels.lora.grouped_lora import GroupedUpdate
+    from voxcpm_grpc.kernels.lora.row_lora import RowUpdate
 
-LEAST_RANK = 16  # of the kernels
+LEAST_RANK = 16  # the kernels need it
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class LowRank:
     def add(self, out: Tensor, x: Tensor, adapter: Tensor, *, eps: float | None = None, scale: float = 1.0) -> None:
         """Add `scale` times the update of the adapter of each row of x [t, i] to out [t, o], in place.
 
-        adapter int64 [s]: the place of row r is adapter[r % s], negative for the model alone. With eps, x is first
+        adapter int64 [s]: the bank of row r is adapter[r % s], negative for the model alone. With eps, x is first
         divided by its root mean square.
         """
         if x.is_cuda:
-            from voxcpm_grpc.kernels.grouped_lora import add_low_rank
+            from voxcpm_grpc.kernels.lora.grouped_lora import add_low_rank
         else:
-            from voxcpm_grpc.kernels.reference import add_low_rank
+            from voxcpm_grpc.kernels.lora.reference import add_low_rank
         add_low_rank(out, x, adapter, self.down, self.up, self.parts, norm=self.norm, eps=eps, scale=scale)
 
     def beside(self, x: Tensor, adapter: Tensor, *, eps: float | None = None) -> GroupedUpdate:
@@ -45,13 +45,13 @@ class LowRank:
 
         Call its `add` after that launch.
         """
-        from voxcpm_grpc.kernels.grouped_lora import prepare
+        from voxcpm_grpc.kernels.lora.grouped_lora import prepare
 
         return prepare(x, adapter, self.down, self.up, self.parts, norm=self.norm, eps=eps, beside=True)
 
     def of_row(self, adapter: Tensor) -> RowUpdate:
         """The same update for one row, which `kernels.gemv` prepares together with the row's product."""
-        from voxcpm_grpc.kernels.row_lora import RowUpdate
+        from voxcpm_grpc.kernels.lora.row_lora import RowUpdate
 
         return RowUpdate.of(adapter, self.down, self.up, self.parts, self.norm)
 
@@ -77,12 +77,12 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterBank:
+class AdapterBanks:
     """The memory of all adapters of a model, by the name of each linear map that they may change."""
 
-    places: int
-    rank: int  # the largest one
-    adapts: Callable[[str], bool]  # True for the name of a map that adapters may change
+    count: int
+    rank: int  # no adapter has a larger rank
+    adapts: Callable[[str], bool]  # it tells whether adapters may change the map of a name
     device: torch.device
     dtype: torch.dtype
     _parts: dict[str, _Part] = field(default_factory=dict)
@@ -92,8 +92,8 @@ class AdapterBank:
         if not any(self.adapts(name) for name in outputs):
             return None
         rank = max(LEAST_RANK, 1 << (self.rank - 1).bit_length())
-        down = torch.zeros(self.places, len(outputs), rank, inputs, device=self.device, dtype=self.dtype)
-        up = torch.zeros(self.places, sum(outputs.values()), rank, device=self.device, dtype=self.dtype)
+        down = torch.zeros(self.count, len(outputs), rank, inputs, device=self.device, dtype=self.dtype)
+        up = torch.zeros(self.count, sum(outputs.values()), rank, device=self.device, dtype=self.dtype)
         first = 0
         for index, (name, size) in enumerate(outputs.items()):
             self._parts[name] = _Part(down[:, index], up[:, first : first + size])
@@ -106,10 +106,10 @@ class AdapterBank:
         return {name: (part.up.shape[1], part.down.shape[2]) for name, part in self._parts.items() if self.adapts(name)}
 
     @torch.inference_mode()
-    def write(self, place: int, updates: Mapping[str, Update]) -> None:
-        """Replace the content of a place, in the order of the current stream. The updates contain their scale."""
+    def write(self, bank: int, updates: Mapping[str, Update]) -> None:
+        """Replace the content of a bank, in the order of the current stream. The updates contain their scale."""
         for name, part in self._parts.items():
-            down, up = part.down[place], part.up[place]
+            down, up = part.down[bank], part.up[bank]
             update = updates.get(name)
             if update is None:
                 up.zero_()  # the other half needs no change: zero times anything finite is zero

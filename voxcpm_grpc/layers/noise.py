@@ -11,9 +11,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Maps seed, turn, segment and step, int64 [b] each, to float32 [b, size].
+# A Noise takes seed, turn, segment and step, int64 [b] each, and gives float32 [b, size].
 Noise = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-# Maps slots [b], and seed, turn, segment, step and temperature of all slots [n], to float32 [b, P, D].
+# A PatchNoise takes slots [b], and seed, turn, segment, step and temperature of all slots [n].
+# It gives float32 [b, P, D].
 PatchNoise = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 WORD = 0xFFFFFFFF
@@ -52,7 +53,8 @@ class GaussianNoise:
         shape = (len(seed), len(self.block))
         words = [self.block.expand(shape), *((x & WORD)[:, None].expand(shape) for x in (step, segment, turn))]
         key = torch.stack([seed & WORD, (seed >> 32) & WORD], dim=-1)[:, None]
-        uniform = (self.philox.words(torch.stack(words, dim=-1), key).float() + 1) * 2.0**-32  # in (0, 1]
+        # The numbers are in (0, 1].
+        uniform = (self.philox.words(torch.stack(words, dim=-1), key).float() + 1) * 2.0**-32
         radius, angle = torch.sqrt(-2 * torch.log(uniform[..., 0::2])), 2 * math.pi * uniform[..., 1::2]
         pairs = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1)
         return pairs.flatten(1)[:, : self.size]

@@ -1,19 +1,36 @@
 """The operations of a transformer layer besides attention, and their plain implementation.
 
-Dimensions: t rows, c hidden size.
-"""
+Dimensions: t rows, c hidden size."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_grpc.attention import RowNorm
 from voxcpm_grpc.layers.linear import Linear
-from voxcpm_grpc.layers.norm import RMSNorm
+from voxcpm_grpc.layers.weights import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class RMSNorm:
+    weight: Tensor | None  # [c]; None: it is included in the weight of the linear map that follows
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Normalize x [..., c] in float32, round to x's dtype, then multiply by the weight."""
+        wide = x.float()
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        normalized = (wide * scale).to(x.dtype)
+        return normalized if self.weight is None else normalized * self.weight
+
+    @classmethod
+    def load(cls, weights: Weights, name: str, size: int, eps: float) -> RMSNorm:
+        return cls(weights.take(f"{name}.weight", size), eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +39,7 @@ class ResidualStream:
 
     `squares`, float32 [parts, t], holds partial sums of the squares of its rows, if a kernel has computed them for the
     next norm. `exclusive` means that x, and the memory behind it in its storage, have no other user, so that the next
-    sum may overwrite them. `adapter`, int64 [s], has the places of the LoRA adapters of s sequences, whose rows stand
+    sum may overwrite them. `adapter`, int64 [s], has the banks of the LoRA adapters of s sequences, whose rows stand
     token by token: that of row r is adapter[r % s]. None: the model alone.
     """
 

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_grpc.layers.linear import Linear
-from voxcpm_grpc.layers.norm import RMSNorm
-from voxcpm_grpc.layers.ops import TorchOps
+from voxcpm_grpc.layers.ops import RMSNorm, TorchOps
 
-PACKED_ROWS = 4  # from here on oneDNN is faster (AMD Zen 5, 256 to 640 inputs)
+PACKED_ROWS = 4  # oneDNN is faster from here on (AMD Zen 5, 256 to 640 inputs)
 PLAIN_BYTES = 4 << 20  # weights up to here are kept in both forms
-TYPICAL_ROWS = 32  # a hint for the packing
+TYPICAL_ROWS = 32  # the packing takes it as a hint
+TYPICAL_SAMPLES = 256  # so does that of a convolution
 
 
 def packing_serves() -> bool:
@@ -49,6 +49,19 @@ def product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
 
 
+def pack_convolution(weight: Tensor, stride: int, dilation: int, groups: int) -> Tensor:
+    """A weight float32 [o, i / groups, 1, k] as oneDNN wants it. Only `convolution` can read the result."""
+    size = 1, weight.shape[1] * groups, 1, TYPICAL_SAMPLES  # a hint
+    steps = [0, 0], [1, stride], [1, dilation]
+    return torch.ops.mkldnn._reorder_convolution_weight(weight.contiguous(), *steps, groups, list(size))
+
+
+def convolution(x: Tensor, packed: Tensor, bias: Tensor, stride: int, dilation: int, groups: int) -> Tensor:
+    """The convolution of x float32 [b, i, 1, T], without padding, with a packed weight and a bias [o]."""
+    steps = [0, 0], [1, stride], [1, dilation]
+    return torch.ops.mkldnn._convolution_pointwise(x, packed, bias, *steps, groups, "none", [], "")
+
+
 @dataclass(frozen=True, slots=True)
 class PackedLinear(Linear):
     """A linear map with a packed weight. `weight` is empty if it was too large to be kept beside it."""
@@ -62,10 +75,10 @@ class PackedLinear(Linear):
         return product(x, self.packed, self.bias)
 
     @classmethod
-    def of(cls, linear: Linear) -> Linear:
-        """The packed form of a map in float32."""
+    def of(cls, linear: Linear, *, keep: bool = True) -> Linear:
+        """The packed form of a map in float32. With `keep`, a small weight is kept beside it for few rows."""
         weight = linear.weight
-        kept = weight if weight.nbytes <= PLAIN_BYTES else weight.new_empty(0)
+        kept = weight if keep and weight.nbytes <= PLAIN_BYTES else weight.new_empty(0)
         return cls(kept, linear.bias, linear.low_rank, packed=pack(weight))
 
 

@@ -9,13 +9,12 @@ from functools import partial
 from torch import Tensor
 
 from voxcpm_grpc.layers.linear import Linear
-from voxcpm_grpc.layers.norm import RMSNorm
-from voxcpm_grpc.layers.ops import Ops, ResidualStream
+from voxcpm_grpc.layers.ops import Ops, ResidualStream, RMSNorm
 from voxcpm_grpc.layers.weights import Weights
 
-# Maps q [..., h, d], k and v [..., g, d], which are strided views and not rotated, and the layer to [..., h, d]. A
-# stack with a late norm passes `norm`, a RowNorm to apply to q, k and v, or None if they are normalized. The last layer
-# of a stack passes `wanted` if only these rows are needed, and only they are returned.
+# An Attend takes q [..., h, d], k and v [..., g, d], which are strided views and not rotated, and the layer, and gives
+# [..., h, d]. A stack with a late norm passes `norm`, a RowNorm to apply to q, k and v, or None if they are normalized.
+# The last layer of a stack passes `wanted` if only these rows are needed, and only they are returned.
 Attend = Callable[..., Tensor]
 
 
@@ -104,7 +103,7 @@ class Transformer:
         """x [..., hidden] -> the same shape, after all layers and the final norm.
 
         With `wanted`, a range of indices of the first dimension, the result has these only, and the last layer computes
-        no others. adapter int64 [s]: the place of the LoRA adapter of row r is adapter[r % s].
+        no others. adapter int64 [s]: the bank of the LoRA adapter of row r is adapter[r % s].
         """
         stream = ResidualStream(x.reshape(-1, self.shape.hidden), adapter=adapter)
         stream = self.run(stream, x.shape[:-1], attend, wanted)

@@ -1,11 +1,14 @@
-"""Reads checkpoint files strictly: a missing, misshapen or unknown tensor is an error that names all of them."""
+"""Reads checkpoint files strictly: a missing, misshapen or unknown tensor is an error that names all of them.
+
+Blank weights stand for a file where only the memory of its networks is asked.
+"""
 
 from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,9 +16,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.layers.low_rank import AdapterBank, LowRank
+from voxcpm_grpc.layers.low_rank import AdapterBanks, LowRank
 
-SHOWN = 10  # names listed for each kind of fault, with their count
+SHOWN = 10  # a message lists so many names for each kind of fault, with their count
 
 
 def _ignore() -> None:
@@ -32,13 +35,13 @@ class Weights:
     """
 
     file: str
-    tensors: dict[str, Tensor]  # those not taken yet
+    tensors: dict[str, Tensor]  # tensors that are taken are no longer here
     device: torch.device
     dtype: torch.dtype
     table: torch.dtype
     prefix: str = ""
-    on_taken: Callable[[], None] = _ignore  # called for each tensor that is taken or dropped
-    bank: AdapterBank | None = None  # memory for LoRA adapters of the maps of this file
+    on_taken: Callable[[], None] = _ignore  # each tensor that is taken or dropped calls it
+    banks: AdapterBanks | None = None  # LoRA adapters of the maps of this file have their memory here
     missing: list[str] = field(default_factory=list)
     misshapen: list[str] = field(default_factory=list)
 
@@ -61,9 +64,9 @@ class Weights:
 
     def low_rank(self, outputs: Mapping[str, int], inputs: int) -> LowRank | None:
         """Memory for the adapters of linear maps of one input, by name; None if there is none for them."""
-        if self.bank is None:
+        if self.banks is None:
             return None
-        return self.bank.allocate({self.prefix + name: size for name, size in outputs.items()}, inputs)
+        return self.banks.allocate({self.prefix + name: size for name, size in outputs.items()}, inputs)
 
     def integers(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
         """The integers of this name, as many as in `default`, which is the result if the file has none."""
@@ -145,3 +148,37 @@ def check(*files: Weights) -> None:
             f"the checkpoint does not fit its config.json: {'; '.join(faults)}. "
             "Take config.json and the weights from the same release"
         )
+
+
+class BlankWeights(Weights):
+    """Weights without values: every tensor exists, in any shape, on the device `meta`, which stores none."""
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=self.dtype, device=self.device)
+
+
+def bytes_of(made: object) -> int:
+    """Bytes of all tensors in an object and the objects that it holds; tensors with common storage count once."""
+    storages = {}
+    for tensor in _tensors(made):
+        storage = tensor.untyped_storage()
+        storages[storage._cdata] = storage
+    return sum(storage.nbytes() for storage in storages.values())
+
+
+def _tensors(made: object) -> Iterator[Tensor]:
+    if isinstance(made, Tensor):
+        yield made
+        return
+    if isinstance(made, (list, tuple)):
+        parts: list[object] = [*made]
+    elif isinstance(made, dict):
+        parts = [*made.values()]
+    elif is_dataclass(made):
+        parts = [getattr(made, field.name) for field in fields(made)]
+    elif type(made).__module__.startswith("voxcpm_grpc."):
+        parts = [*getattr(made, "__dict__", {}).values()]
+    else:
+        return
+    for part in parts:
+        yield from _tensors(part)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -27,47 +27,50 @@ Part = Literal["generate", "advance"]
 class AdapterOptions:
     """Memory for LoRA adapters by request."""
 
-    places: int  # adapters on the device at the same time
-    rank: int  # the largest one
-    targets: frozenset[str]  # the kinds of maps that adapters may change: attention, mlp, projections
+    banks: int  # adapters on the device at the same time
+    rank: int  # no adapter has a larger rank
+    targets: frozenset[str]  # adapters may change these kinds of maps: attention, mlp, projections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterWeights:
     """A LoRA adapter that was read and fits the model, on the host."""
 
-    updates: Any  # of the family
-    parts: frozenset[Part]  # that it changes
+    updates: Any  # the family gives it its type
+    parts: frozenset[Part]  # the adapter changes these parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """How to load a checkpoint.
+    """The options for loading a checkpoint.
 
     `fused` and `persistent` have an effect only where GPU and model support these kernels.
     """
 
     device: torch.device
-    dtype: torch.dtype  # of the computation, independent of the dtype of the files
-    quantization: str = "none"  # of weights of the networks' layers: none or fp8
-    attention: str = "auto"  # the backend: auto, reference, triton or flash
-    # Kernels or plain operations for the transformers. None: kernels on a GPU in 16 bits, oneDNN's products on a CPU.
+    dtype: torch.dtype  # the computation has this dtype, whatever that of the files is
+    quantization: str = "none"  # the weights of the networks' layers are plain (none) or fp8
+    attention: str = "auto"  # auto, reference, triton and flash are the backends
+    # The transformers run kernels or plain operations. None: kernels on a GPU in 16 bits, oneDNN's products on a CPU.
     fused: bool | None = None
-    # With `fused`, one launch each for the diffusion and the patch encoder of a single stream, and for each language
-    # model of a few streams.
+    # With `fused`, the diffusion and the patch encoder of a single stream take one launch each, and so does each
+    # language model of a few streams.
     persistent: bool = True
-    timesteps: tuple[int, ...] = (4, 6, 10)  # the counts that a request may use
+    timesteps: tuple[int, ...] = (4, 6, 10)  # a request may use these counts
     max_slots: int = 8
     max_model_len: int | None = None  # positions of a sequence; None: the limit of the checkpoint
-    name: str | None = None  # None: the name of the directory
-    fingerprint: Callable[[], str] | None = None  # waits for that of the checkpoint; None: the model computes it
+    name: str | None = None  # None: the directory gives the name
+    # The call waits for that of the checkpoint; None: the model computes it.
+    fingerprint: Callable[[], str] | None = None
     recorded_noise: Tensor | None = None  # float32 [steps, D, P], by SlotState.step: replaces the noise generator
-    merge_lora: Path | None = None  # directory of an adapter that is merged into the weights
-    adapters: AdapterOptions | None = None  # memory for adapters by request
+    merge_lora: Path | None = None  # the adapter in this directory is merged into the weights
+    adapters: AdapterOptions | None = None  # requests may name adapters
     compiled: Path | None = (
         None  # the folder with parts that earlier starts have compiled for a CPU; None: none are used
     )
-    codec_dtype: torch.dtype | None = None  # of the codec's decoder; None: float16 on a GPU in 16 bits, else float32
+    # The codec's decoder has it; None: float16 on a GPU in 16 bits, else float32.
+    codec_dtype: torch.dtype | None = None
+    reference_silence: float = 0.5  # seconds of zeros behind a recording whose speech is continued
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,29 +91,30 @@ class KVLayout:
 class Footprint:
     """The memory that a model takes on a GPU before the first step, in bytes."""
 
-    weights: int  # of the networks
-    adapters: int  # memory for LoRA adapters by request
-    codec: int  # weights of the audio codec
-    single_stream: int  # a second copy of some weights for the kernels of a single stream, on GPUs that support it
-    slot: int  # state of a stream, without its KV pages
+    weights: int  # bytes of the networks
+    adapters: int  # bytes for LoRA adapters by request
+    codec: int  # bytes of the audio codec's weights
+    # Bytes of a second copy of some weights for the kernels of a single stream, on GPUs that support it.
+    single_stream: int
+    slot: int  # bytes of the state of a stream, without its KV pages
     layout: KVLayout
-    positions: int  # of a request of full length
-    working: int  # an estimate for LoadOptions.max_slots: steps, CUDA graphs and libraries
+    positions: int  # positions of a request of full length
+    working: int  # bytes, an estimate for LoadOptions.max_slots: steps, CUDA graphs and libraries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A request as the engine schedules it. All sizes are positions of the KV cache, one of which a step takes."""
 
-    positions: int  # of the prompt; 0: the text so far does not suffice for one
+    positions: int  # positions of the prompt; 0: the text so far does not suffice for one
     cacheable: int  # leading positions that requests with the same content may share
-    max_steps: int  # the limit of steps for the text so far
-    own: Any  # of the family
+    max_steps: int  # steps for the text so far, at most
+    own: Any  # the family gives it its type
     numbers: np.ndarray  # int64 [SpeechModel.numbers]: what the state of the family has of a stream from its start
     least_steps: int = 0  # the model can end the speech with a later step than the one of this number, from 1 on
     ran_on_steps: float = math.inf  # a generation of this many steps ran on
     ready_steps: float = math.inf  # steps that the text so far allows
-    variant: Hashable = None  # of SpeechModel.variants; streams of the same one generate together
+    variant: Hashable = None  # SpeechModel.variants has it; streams of the same one generate together
     waits_for_audio: bool = False  # `open` uses memory that `decode` uses, too
     reads_slot: bool = False  # the prefill reads what `open` writes
 
@@ -140,10 +144,10 @@ class SlotState:
     turn: Tensor  # [n] int64
     segment: Tensor  # [n] int64
     step: Tensor  # [n] int64, steps so far: the index of the next one
-    adapter: Tensor  # [n] int64, the place of the LoRA adapter, or negative
+    adapter: Tensor  # [n] int64, the bank of the LoRA adapter, or negative
     position: Tensor  # [n] int64, filled KV positions: the position of the next step
     block_table: Tensor  # [n, p] int32
-    model: Any  # the state of the family, a dataclass of tensors [n, ...] of any dtype
+    model: Any  # tensors [n, ...] of any dtype, in a dataclass of the family
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,7 @@ class StepRows:
 
     slot: Tensor  # [b] int64
     position: Tensor  # [b] int64, SlotState.position of these slots
-    paged: PagedRows  # one row for each sequence, at its position
+    paged: PagedRows  # each sequence has one row, at its position
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,7 @@ class Frame:
     """
 
     packed: Tensor  # [b, samples + 3 + SpeechModel.step_bytes / 4] float32
-    samples: int  # of the audio
+    samples: int  # samples of the audio
 
     @property
     def audio(self) -> Tensor:
@@ -229,15 +233,16 @@ class SpeechModel(ABC):
     """
 
     info: ModelInfo
-    variants: tuple[Hashable, ...]  # that a plan may have; the last one takes the most time and memory
+    variants: tuple[Hashable, ...]  # a plan has one of them; the last one takes the most time and memory
     layout: KVLayout
     codec: Codec
-    places: int  # for adapters, see `write_adapter`
-    numbers: int  # of the family, which the engine uploads for a new stream with its own
-    columns: int  # of the family, for each row of a prefill
-    step_bytes: int  # a multiple of 4: what `resume` needs of each step, which a Frame has
-    encodes: bool  # the inputs of some rows are computed by `encode`
-    compile_command: tuple[str, ...] = ()  # arguments of Python that compile what LoadOptions.compiled lacks; or empty
+    banks: int  # adapters have so many, see `write_adapter`
+    numbers: int  # numbers of the family, which the engine uploads for a new stream with its own
+    columns: int  # columns of the family, for each row of a prefill
+    step_bytes: int  # bytes that `resume` needs of each step, a multiple of 4; a Frame has them
+    encodes: bool  # `encode` computes the inputs of some rows
+    # Python compiles with these arguments what LoadOptions.compiled lacks; or empty.
+    compile_command: tuple[str, ...] = ()
     capturable: bool  # `prefill` and the parts of a step never wait for the host: they can be recorded in CUDA graphs
 
     @abstractmethod
@@ -259,8 +264,11 @@ class SpeechModel(ABC):
         """The rows of these spans for a prefill."""
 
     @abstractmethod
-    def page_content(self, plan: Plan, start: int, stop: int) -> bytes:
-        """All that decides what the KV cache has at cacheable positions start..stop, besides the positions before."""
+    def page_contents(self, plan: Plan, page_size: int) -> Iterable[bytes]:
+        """One entry for each full page of cacheable positions, in order.
+
+        It is all that decides what the KV cache has in the page, besides the positions before.
+        """
 
     @abstractmethod
     def allocate(self, slots: int, numbers: Tensor) -> Any:
@@ -271,7 +279,7 @@ class SpeechModel(ABC):
         """
 
     def entries(self, plan: Plan, steps: int) -> Mapping[str, int]:
-        """How many entries of dimension 1 a stream uses after so many steps, of tensors of the state that have some.
+        """The entries of dimension 1 that a stream uses after so many steps, of tensors of the state that have some.
 
         Only these are copied to the host.
         """
@@ -294,7 +302,7 @@ class SpeechModel(ABC):
 
     @abstractmethod
     def warm_up(self, streams: int, steps: int) -> Sequence[Sequence[Request]]:
-        """For each variant requests of so many streams, the first one with a voice of `steps` steps."""
+        """Requests of so many streams for each variant, the first one with a voice of `steps` steps."""
 
     @abstractmethod
     def read_adapter(self, directory: Path) -> AdapterWeights:
@@ -304,8 +312,8 @@ class SpeechModel(ABC):
         """
 
     @abstractmethod
-    def write_adapter(self, place: int, adapter: AdapterWeights) -> None:
-        """Write an adapter to a place, for all work that is launched later. No stream may use the place's old one."""
+    def write_adapter(self, bank: int, adapter: AdapterWeights) -> None:
+        """Write an adapter to a bank, for all work that is launched later. No stream may use the bank's old one."""
 
     def feed(self, slot: int, plan: Plan, state: SlotState) -> None:
         """Write the text of a plan that has grown to the slot of its stream."""

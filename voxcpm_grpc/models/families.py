@@ -10,9 +10,10 @@ from typing import Any, cast
 from voxcpm_grpc import other_systems
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.family import Family
+from voxcpm_grpc.models.qwen3_tts.family import QWEN3_TTS
 from voxcpm_grpc.models.voxcpm.family import VOXCPM
 
-FAMILIES: tuple[Family, ...] = (VOXCPM,)
+FAMILIES: tuple[Family, ...] = (VOXCPM, QWEN3_TTS)
 
 
 def family_of(directory: Path) -> tuple[Family, dict[str, Any]]:

@@ -16,11 +16,12 @@ class Family:
     """
 
     name: str
-    recognizes: Callable[[Mapping[str, Any]], bool]  # by the content of config.json
-    kinds: tuple[str, ...]  # what config.json names, for messages
-    hashed: tuple[tuple[str, ...], ...]  # the files of a checkpoint, each with its alternatives: its fingerprint
-    patterns: tuple[str, ...]  # of the files that a download fetches: data only, no code
-    settings: frozenset[str]  # the settings of engines that it reads, of `settings.engine.OF_FAMILIES`
+    recognizes: Callable[[Mapping[str, Any]], bool]  # the content of config.json decides
+    kinds: tuple[str, ...]  # messages call what config.json names so
+    # A checkpoint has these files, each with its alternatives; the fingerprint hashes them.
+    hashed: tuple[tuple[str, ...], ...]
+    patterns: tuple[str, ...]  # a download fetches the files that match: data only, no code
+    settings: frozenset[str]  # the family reads these settings of engines, of `settings.engine.OF_FAMILIES`
     load: str
     footprint: str
     prepare: str = ""

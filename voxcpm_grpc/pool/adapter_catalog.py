@@ -45,7 +45,7 @@ class AdapterNames:
     """The NameOwner of all fronts, in the process that owns the engines."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, tuple[str, Registration]] = {}  # with the front of each
+        self._by_name: dict[str, tuple[str, Registration]] = {}  # each has its front
         self._fronts: dict[str, OnChange] = {}
 
     def attach_front(self, front: str, on_change: OnChange) -> None:
@@ -66,7 +66,7 @@ class AdapterNames:
             return
         self._by_name.pop(name, None)
         if not registration.is_over:
-            self._by_name[name] = front, registration  # behind those that were complete before
+            self._by_name[name] = front, registration  # it stands behind those that were complete before
         for on_change in list(self._fronts.values()):
             on_change(self._registrations)
 
@@ -99,10 +99,10 @@ class AdapterCatalog:
         self.registered: tuple[Adapter, ...] = ()
         self._engines = engines
         self._change = partial(names.change, front)
-        self._registrations: dict[str, Registration] = {}  # by id, as the next two
-        self._own: dict[str, Adapter] = {}  # that this front lets the engines read
-        self._withdrawn: dict[str, weakref.ref[Adapter]] = {}  # that streams may still refer to
-        self._late: set[str] = set()  # ids of registrations whose name another one has
+        self._registrations: dict[str, Registration] = {}  # the keys of this one and the next two are ids
+        self._own: dict[str, Adapter] = {}  # this front lets the engines read these
+        self._withdrawn: dict[str, weakref.ref[Adapter]] = {}  # streams may still refer to these
+        self._late: set[str] = set()  # another registration has the name of these ids
         self._changed = asyncio.Event()
         names.attach_front(front, self._update)
 
@@ -168,7 +168,7 @@ class AdapterCatalog:
         """Take over the registrations of the owner of the names."""
         names = {one.adapter.name: one.id for one in registrations}
         self._late |= {id for id, adapter in self._own.items() if names.get(adapter.name, id) != id}
-        known = {id: one.adapter for id, one in self._registrations.items()} | self._own  # which streams refer to
+        known = {id: one.adapter for id, one in self._registrations.items()} | self._own  # streams refer to these
         gone = [one for id, one in self._registrations.items() if one.is_registered and id not in names.values()]
         self._registrations = {one.id: replace(one, adapter=known.get(one.id, one.adapter)) for one in registrations}
         self.registered = tuple(one.adapter for one in self._registrations.values() if one.is_registered)
@@ -181,7 +181,8 @@ class AdapterCatalog:
     def _kept(self) -> tuple[Adapter, ...]:
         """The adapters that requests of this front may name."""
         withdrawn = [adapter for reference in self._withdrawn.values() if (adapter := reference())]
-        found = (*withdrawn, *self._own.values(), *self.registered)  # of equal content the last one, whose files stay
+        # Of equal content the last one counts, whose files stay.
+        found = (*withdrawn, *self._own.values(), *self.registered)
         return tuple({adapter.fingerprint: adapter for adapter in found}.values())
 
     def _keep(self) -> None:
@@ -209,7 +210,7 @@ class AdapterCatalog:
         read: set[AdapterEngine] = set()
 
         async def preload(engine: AdapterEngine) -> None:
-            with contextlib.suppress(Unavailable):  # it was lost, and the next one reads what streams may name
+            with contextlib.suppress(Unavailable):  # the engine was lost, and the next one reads what streams may name
                 await engine.preload(adapter)
                 read.add(engine)
 

@@ -16,7 +16,12 @@ logger = logging.getLogger(__name__)
 
 
 def queue_error(call: EngineCall, replicas: Sequence[Replica]) -> QueueFull | None:
-    """The error of a new stream if the queues of all engines are full: they would refuse it only after a step."""
+    """The error of a new stream if the queues of all engines are full: they would refuse it only after a step.
+
+    One whose text is open may not need a place in a queue for a while. The engine refuses it when it does.
+    """
+    if call.text_is_open:
+        return None
     if any(replica.load(is_batch=call.is_batch)[0] is not Room.NONE for replica in replicas):
         return None
     logger.debug(

@@ -11,16 +11,16 @@ import numpy as np
 
 from voxcpm_grpc.request import ModelInfo, Request
 
-CHARS_PER_SECOND = 14.0  # of speech, in alphabetic scripts
-WIDE_CHARS_PER_SECOND = 4.5  # in scripts that write syllables or words
-FIRST_WIDE = "\u1100"  # the first Hangul letter; kana and Chinese characters follow it
-PAUSE_SECONDS = 0.5  # of silence around the speech
+CHARS_PER_SECOND = 14.0  # characters of speech in alphabetic scripts
+WIDE_CHARS_PER_SECOND = 4.5  # characters in scripts that write syllables or words
+FIRST_WIDE = "\u1100"  # it is the first Hangul letter; kana and Chinese characters follow it
+PAUSE_SECONDS = 0.5  # seconds of silence around the speech
 PREFILLED_PER_STEP = 64  # steps of a voice that enter the cache in the time of one step
 CODED_PER_STEP = 16  # steps of speech that the codec encodes or decodes in the time of one step
 CACHE_BONUS_STEPS = 32.0  # a replica with the voice in its cache is preferred up to this much more work: one sentence
 READING_STEPS = 64.0  # a replica that has read the adapter of a request is preferred up to this much more work
-MAX_VOICES = 4096  # voices whose replicas are remembered
-SAMPLED_ENTRIES = 8  # at each end of a reference, to tell it from others
+MAX_VOICES = 4096  # the replicas of so many voices are remembered
+SAMPLED_ENTRIES = 8  # entries at each end of a reference, which tell it from others
 
 T = TypeVar("T")
 
@@ -34,10 +34,18 @@ class Room(IntEnum):
     NONE = 3  # the queue is full
 
 
-def work_of(request: Request, info: ModelInfo) -> float:
-    """Estimate the steps that a request takes, from its text, its voice and its limits."""
-    wide = sum(char >= FIRST_WIDE for char in request.text)
-    seconds = (len(request.text) - wide) / CHARS_PER_SECOND + wide / WIDE_CHARS_PER_SECOND + PAUSE_SECONDS
+def seconds_of(text: str) -> float:
+    """Estimate the seconds of speech of a text, or of a part of one."""
+    wide = sum(char >= FIRST_WIDE for char in text)
+    return (len(text) - wide) / CHARS_PER_SECOND + wide / WIDE_CHARS_PER_SECOND
+
+
+def work_of(request: Request, info: ModelInfo, appended: float = 0.0) -> float:
+    """Estimate the steps that a request takes, from its text, its voice and its limits.
+
+    appended: seconds of speech of the text that has come since
+    """
+    seconds = seconds_of(request.text) + appended + PAUSE_SECONDS
     steps = seconds * info.output_sample_rate / info.samples_per_step
     sampling, voice = request.sampling, request.conditioning
     steps = max(steps, sampling.min_steps or 0)
@@ -70,25 +78,18 @@ def prefix_of(request: Request) -> int | None:
 
 
 class Balancer(Generic[T]):
-    """Chooses the replica with the least work, and remembers which replicas may have a voice in their cache.
+    """Chooses the replica with the least work, and remembers which replicas may have a voice in their cache."""
 
-    `load(replica)` returns the room of a replica, and its work in steps.
-    """
-
-    def __init__(self, load: Callable[[T], tuple[Room, float]]) -> None:
-        self._load = load
-        self._cached: OrderedDict[int, set[T]] = OrderedDict()  # by prefix, the replicas that may have it
-        self._turns: dict[T, int] = {}  # the number of the choice that took each replica last
+    def __init__(self) -> None:
+        self._cached: OrderedDict[int, set[T]] = OrderedDict()  # each prefix has the replicas that may have it
+        self._turns: dict[T, int] = {}  # each replica has the number of the choice that took it last
         self._choices = 0
 
-    def choose(
-        self, replicas: Sequence[T], prefix: int | None, load: Callable[[T], tuple[Room, float]] | None = None
-    ) -> T:
+    def choose(self, replicas: Sequence[T], prefix: int | None, load: Callable[[T], tuple[Room, float]]) -> T:
         """Choose a replica with the most room, and of these one with the least work. Equal replicas take turns.
 
-        `load` replaces the function of the balancer for this choice.
+        `load` returns the room of a replica, and its work in steps.
         """
-        load = load or self._load
         cached = self._cached.get(prefix, set()) if prefix is not None else set()
 
         def rank(replica: T) -> tuple[Room, float, int]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from voxcpm_grpc import progress
+from voxcpm_grpc.aio.tasks import cancel_and_wait, keep_running
 from voxcpm_grpc.errors import (
     FailedPrecondition,
     InvalidRequest,
@@ -28,7 +29,6 @@ from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog
 from voxcpm_grpc.pool.admission import deadline_error, load_for, queue_error
-from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.balancer import Balancer, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.directory import Engines
 from voxcpm_grpc.pool.engine_call import MOST_DEATHS, WAIT_SECONDS, Departure, EngineCall
@@ -40,7 +40,7 @@ from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Role, Voi
 
 logger = logging.getLogger(__name__)
 
-WINDOW_CHUNKS = 128  # about 20 s of speech
+WINDOW_CHUNKS = 128  # chunks, about 20 s of speech
 
 
 class EnginePool:
@@ -59,7 +59,7 @@ class EnginePool:
         self, engines: Engines, scaling: Callable[[EnginePool], Coroutine[Any, Any, None]] | None = None
     ) -> None:
         """scaling: adds and removes engines of a started pool until it is cancelled"""
-        self._name = uuid.uuid4().hex[:8]  # part of ids, because an engine may serve several pools
+        self._name = uuid.uuid4().hex[:8]  # ids have it, because an engine may serve several pools
         self._engines = engines
         self._scale = scaling
         self._scaling: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class EnginePool:
         self._waiting = WaitingCalls(self._replicas)
         self._refusals = Refusals()
         self.continuations = 0
-        self._balancer = Balancer(Replica.load)
+        self._balancer = Balancer[Replica]()
         self._info: ModelInfo | None = None
         self._numbers = count()
         self._changed = asyncio.Event()
@@ -89,7 +89,7 @@ class EnginePool:
     async def warm_up(self) -> None:
         """Generate a short piece of speech on each replica that is ready. Raises StartupError if one fails."""
         progress.report("a first request runs on each engine")
-        ready = [replica for replica in self._replicas if replica.ready]
+        ready = self._ready()
         try:
             async with asyncio.TaskGroup() as group:
                 for replica in ready:
@@ -170,24 +170,24 @@ class EnginePool:
         Closing the call (see contextlib.aclosing) or dropping it cancels the request.
         """
         info = self.info
-        work = work_of(request, info)
+
+        def so_far(call: EngineCall[Event]) -> Request:
+            return replace(request, text=request.text + call.appended, open=call.text_is_open)
 
         def submit(call: EngineCall[Event]) -> Submit:
             named = replace(
-                request,
+                so_far(call),
                 id=call.id,
                 log_id=call.log_id,
                 lead_seconds=max(0.0, call.plays_until - monotonic()),  # the call may have waited for an engine
-                text=request.text + call.appended,
-                open=request.open and not call.text_ended,
                 continues=not call.is_new,
             )
-            return Submit(named, call.limit, call.work_here, call.history)
+            return Submit(named, call.limit, call.work_here, call.kept.history)
 
         call: EngineCall[Event] = EngineCall(
             request.id,
             submit,
-            work=work,
+            work=work_of(request, info),
             window=window,
             first_limit=first_limit,
             prefix=prefix_of(request),
@@ -198,8 +198,10 @@ class EnginePool:
             wait_until=monotonic() + max_wait,
             max_wait=max_wait,
             step_seconds=info.samples_per_step / info.output_sample_rate,
+            text_is_open=request.open,
+            work_with=partial(work_of, request, info),
             plays_until=monotonic() + request.lead_seconds,
-            key=partial(key_of, request),
+            key=lambda call: key_of(so_far(call)),
         )
         if any(one.name == call.name and one.is_stream for replica in self._replicas for one in replica.calls):
             call.fail(InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id"))
@@ -241,7 +243,7 @@ class EnginePool:
             lambda call: Encode(call.id, waveform, role, call.log_id),
             work=work,
             whole=True,
-            key=lambda: arrays_key(role, {"waveform": waveform}),
+            key=lambda call: arrays_key(role, {"waveform": waveform}),
         )
         self._start(call)
         arrays: defaultdict[str, list[np.ndarray]] = defaultdict(list)
@@ -258,7 +260,7 @@ class EnginePool:
             "decode",
             lambda call: Decode(call.id, dict(part.content), call.log_id),
             work=work_of_coding(part.steps),
-            key=lambda: arrays_key("decode", part.content),
+            key=lambda call: arrays_key("decode", part.content),
         )
         self._start(call)
         async with contextlib.aclosing(call) as pieces:
@@ -310,7 +312,7 @@ class EnginePool:
 
     def _start(self, call: EngineCall, *, left: Replica | None = None) -> None:
         """Start a call on a replica, on another one than `left` if possible."""
-        if self._refusals and call.key is not None and call.key() in self._refusals:
+        if self._refusals and call.key is not None and call.key(call) in self._refusals:
             call.fail(refusal())
             return
         ready = [] if self._closing else self._ready()
@@ -381,7 +383,7 @@ class EnginePool:
             if spent and departure is Departure.LOST:
                 logger.error(LogLine("refused: engines end with it", **names))
                 if call.key is not None:
-                    self._refusals.add(call.key())
+                    self._refusals.add(call.key(call))
                 call.fail(refusal())
             elif spent or not call.can_continue:
                 self._give_up(call, self._waiting.no_engine(call))

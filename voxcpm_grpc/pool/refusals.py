@@ -49,7 +49,7 @@ def key_of(request: Request) -> bytes:
     """The content of a request that decides what an engine does with it, whatever its seed."""
     voice, sampling = request.conditioning, request.sampling
     digest = hashlib.blake2b(digest_size=16)
-    texts = request.text, request.style, request.language, content_of(voice.adapter)
+    texts = request.text, request.open, request.style, request.language, content_of(voice.adapter)
     digest.update(repr((texts, replace(sampling, seed=0))).encode())
     for role, part in ((Role.PROMPT, voice.prompt), (Role.REFERENCE, voice.reference)):
         if part is not None:

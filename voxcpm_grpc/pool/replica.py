@@ -10,8 +10,8 @@ import uuid
 import weakref
 from collections.abc import Callable, Collection
 from itertools import count
-from typing import NamedTuple
 
+from voxcpm_grpc.aio.tasks import keep_running
 from voxcpm_grpc.errors import Internal, Reason, Unavailable
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
@@ -25,6 +25,7 @@ from voxcpm_grpc.ipc.messages import (
     ExternalLoad,
     Failed,
     Keep,
+    NeedsText,
     Preload,
     Report,
     Suspected,
@@ -32,25 +33,15 @@ from voxcpm_grpc.ipc.messages import (
     Trying,
 )
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.pool.background import keep_running
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.directory import Connection
 from voxcpm_grpc.pool.engine_call import Departure, EngineCall
-from voxcpm_grpc.pool.queue_estimate import Capacity, StepTime, seconds_until_slot
-from voxcpm_grpc.pool.restarts import Restarts
+from voxcpm_grpc.pool.estimates import Capacity, Restarts, StepTime, Work, outstanding, seconds_until_slot
 from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
 
 logger = logging.getLogger(__name__)
 
-KNOWN_BATCHES = 4  # of reports after which an engine has handled a command that was sent before
-
-
-class _Work(NamedTuple):
-    """Streams that can run, those of them without a slot so far, and the outstanding steps."""
-
-    streams: int
-    waiting: int
-    steps: float
+KNOWN_BATCHES = 4  # an engine that has sent so many batches of reports has handled a command that was sent before
 
 
 class Replica:
@@ -73,20 +64,20 @@ class Replica:
         reassign: Callable[[Replica, list[EngineCall], Departure], None],
     ) -> None:
         self.name = name
-        self.draining = False  # finishes its calls and gets no new ones, for good
-        self.out_of_service = False  # the same, until an engine is ready again
+        self.draining = False  # the replica finishes its calls and gets no new ones, for good
+        self.out_of_service = False  # the same holds until an engine is ready again
         self.restarts = Restarts()
         self._calls: dict[str, weakref.ref[EngineCall]] = {}  # a call that its reader drops is cancelled
-        self._batches = 0  # of reports
-        self._since: dict[str, int] = {}  # how many had arrived before each call
+        self._batches = 0  # batches of reports
+        self._since: dict[str, int] = {}  # so many had arrived before each call
         self._connection: Connection | None = None
         self._is_ready = False
         self._reading: asyncio.Task[None] | None = None
-        self.info: ModelInfo | None = None  # the model of the latest engine; None before the first one is ready
+        self.info: ModelInfo | None = None  # the latest engine runs this model; None before the first one is ready
         self._external_load = NO_LOAD
         self._stats: EngineStats | None = None
-        self._stats_at = 0.0  # when they arrived, by the clock of the event loop
-        self._answers: dict[int, asyncio.Future[None]] = {}  # of AskStats, by number
+        self._stats_at = 0.0  # the statistics arrived at this time of the event loop
+        self._answers: dict[int, asyncio.Future[None]] = {}  # the keys are the numbers of AskStats
         self._numbers = count(1)
         self._step_time = StepTime()
         self._capacity = Capacity(0.0)
@@ -151,7 +142,7 @@ class Replica:
     def has_queue(self, *, is_batch: bool = False) -> bool:
         """True if more streams are here than there are slots.
 
-        Paused streams do not count and, unless `is_batch` is true, batch streams.
+        Paused streams do not count, such as those that wait for text, and, unless `is_batch` is true, batch streams.
         """
         return self.info is not None and self._count(with_batch=is_batch).streams > self.info.max_slots
 
@@ -199,19 +190,9 @@ class Replica:
         running, waiting = ([min(left, most) for left in group] for group in (running, waiting))
         return seconds_until_slot(running, waiting, self.info.max_slots)
 
-    def _count(self, *, with_batch: bool) -> _Work:
+    def _count(self, *, with_batch: bool) -> Work:
         """The work of the engine for all fronts. The steps are always those of all streams."""
-        external = self._external_load
-        streams, waiting, steps = external.streams, external.waiting, external.steps
-        if not with_batch:
-            streams, waiting = streams - external.batch, waiting - external.batch_waiting
-        for call in self.calls:
-            if not call.paused:
-                if call.is_stream and (with_batch or not call.is_batch):
-                    streams += 1
-                    waiting += not call.has_slot
-                steps += call.steps_left
-        return _Work(streams, waiting, steps)
+        return outstanding(self.calls, self._external_load, with_batch=with_batch)
 
     def start(self, id: str, call: EngineCall) -> None:
         """Start a call on the engine. The id must never have been used here."""
@@ -297,9 +278,12 @@ class Replica:
     async def _read(self, connection: Connection) -> None:
         """Handle the reports of an engine until it is lost."""
         try:
-            async with contextlib.aclosing(connection.reports()) as batches:
-                async for reports in batches:
-                    self._on_reports(reports)
+            async with contextlib.aclosing(connection.reports()) as received:
+                async for reports in received:
+                    self._batches += 1
+                    # Those of streams without audio come first, because their users wait for it.
+                    for report in sorted(reports, key=self._is_less_urgent):
+                        self._route(report)
         except Exception:
             self._give_calls_back()
             raise
@@ -340,12 +324,6 @@ class Replica:
         """True for a stream that the engine has known for a while, and which has not had its slot."""
         return call.is_stream and not call.has_slot and self._batches - self._since[call.id] >= KNOWN_BATCHES
 
-    def _on_reports(self, reports: list[Report]) -> None:
-        """Route the reports of a step, starting with those of streams without audio, whose users wait for it."""
-        self._batches += 1
-        for report in sorted(reports, key=self._is_less_urgent):
-            self._route(report)
-
     def _is_less_urgent(self, report: Report) -> bool:
         if not (isinstance(report, CallEvent) and isinstance(report.body, Admitted | AudioChunk)):
             return True
@@ -371,6 +349,9 @@ class Replica:
                         self._reassign(self, [call], Departure.REFUSED)
                     else:
                         call.fail(error)
+            case NeedsText(id, needs):
+                if call := self._calls.get(id, _no_call)():
+                    call.on_needs_text(needs)
             case Trying(id):
                 if (call := self._calls.get(id, _no_call)()) and self._connection is not None:
                     call.on_trial = True
@@ -389,8 +370,9 @@ class Replica:
     def _remove(self, id: str) -> None:
         self._since.pop(id, None)
         call = self._calls.pop(id, _no_call)()
-        # The slot of a batch stream may have been given away meanwhile, which the front does not know.
-        if call is not None and call.is_stream and not call.is_batch and (seconds := call.slot_seconds) is not None:
+        # The front does not know for how long a batch stream had no slot, and not exactly when another one had no text.
+        known = call is not None and call.is_stream and not (call.is_batch or call.streams_text)
+        if call is not None and known and (seconds := call.slot_seconds) is not None:
             self._step_time.observe(seconds, call.work_here)
         if not self._calls:
             self._idle.set()

@@ -8,15 +8,15 @@ import math
 import weakref
 from collections.abc import Sequence
 
-from voxcpm_grpc.duration_text import duration_text
 from voxcpm_grpc.errors import Exhausted, Reason, Unavailable, broken_off
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.replica import Replica
+from voxcpm_grpc.text.durations import duration_text
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 1.0  # the least time until another attempt
+RETRY_SECONDS = 1.0  # seconds until another attempt, at least
 
 
 class WaitingCalls:

@@ -9,12 +9,12 @@ from pydantic import Field
 
 from voxcpm_grpc.settings.types import Frozen, Positive, Seconds, Share
 
-DEFAULT_LORAS = 16  # on the device, if there can be any
+DEFAULT_LORAS = 16  # adapters on the device, if there can be any
 
 OF_FAMILIES = frozenset(
     (
         *("codec_dtype", "quantization", "attention", "timesteps", "persistent", "compile", "recorded_noise"),
-        *("merge_lora", "loras", "max_loras", "max_lora_rank", "lora_targets"),
+        *("merge_lora", "loras", "max_loras", "max_lora_rank", "lora_targets", "reference_silence"),
     )
 )
 """The settings of engines that not every model family has."""
@@ -98,7 +98,7 @@ class EngineSettings(Frozen):
     max_loras: Annotated[int, Field(ge=0, le=62)] | None = Field(
         default=None,
         description="LoRA adapters on the device at the same time; more can be registered and take turns; default: 16 "
-        "with lora or admin.lora_sources, otherwise 0, which takes no memory",
+        "with lora, or with admin.lora_sources if the model takes adapters, otherwise 0, which takes no memory",
     )
     max_lora_rank: Annotated[int, Field(ge=1, le=128)] = Field(
         default=64, description="largest rank of a LoRA adapter that requests may choose; memory grows with it"
@@ -109,6 +109,13 @@ class EngineSettings(Frozen):
         description="kinds of maps that such adapters may change: attention (q, k, v and o of the language models and "
         "the diffusion), mlp (gate, up and down), projections (between the networks)",
     )
+    reference_silence: float = Field(
+        default=0.5,
+        ge=0,
+        le=5,
+        description="seconds of silence that follow a recording with a transcript before Qwen3-TTS encodes it, which "
+        "keeps its last sound from being spoken again; 0 is the official behaviour",
+    )
     threads: Positive | None = Field(
         default=None,
         description="CPU threads of an engine; default: 1 for a small model, otherwise an equal share of PyTorch's own"
@@ -116,8 +123,8 @@ class EngineSettings(Frozen):
     )
     compile: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="on a CPU with a C++ compiler: compile the diffusion in the background, half a minute after a "
-        "start, for the starts after it; auto does that for small models, such as the demo voice",
+        description="on a CPU with a C++ compiler: compile the diffusion and the decoder in the background, half a "
+        "minute after a start, for the starts after it; auto does that for small models, such as the demo voice",
     )
     recorded_noise: Path | None = Field(
         default=None,
@@ -128,7 +135,7 @@ class EngineSettings(Frozen):
 class SupervisionSettings(Frozen):
     """Detection and restart of lost engines."""
 
-    silence_seconds: Annotated[Seconds, Field(ge=0.75)] = Field(  # three heartbeats, one of which may be late
+    silence_seconds: Annotated[Seconds, Field(ge=0.75)] = Field(  # three heartbeats pass, one of which may be late
         default=1.5, description="longest time without a heartbeat of an engine process, which sends one every 0.25 s"
     )
     step_seconds: Seconds | None = Field(

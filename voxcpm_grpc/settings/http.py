@@ -8,10 +8,10 @@ from dataclasses import replace
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from voxcpm_grpc.listen_address import listen_address
+from voxcpm_grpc.network.addresses import listen_address
+from voxcpm_grpc.network.web_names import allowed_host, allowed_origin
 from voxcpm_grpc.settings.operation import OwnPort
 from voxcpm_grpc.settings.types import Seconds, checked
-from voxcpm_grpc.web_names import allowed_host, allowed_origin
 
 
 class HttpSettings(OwnPort):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.settings.engine import DEFAULT_LORAS, EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.schema import DEVICES, NAMED, SEPARATOR, Settings, engines
 
 NEXT = re.compile(rf"{SEPARATOR}(?=[A-Za-z0-9][\w.-]{{0,63}}=)")
@@ -98,8 +98,6 @@ def _with_loras(settings: Settings, names: Sequence[str]) -> dict[str, Settings]
             raise StartupError(f"lora names {match['name']} twice; give each adapter a name of its own")
         own[model][match["name"]] = match["path"]
     engine = settings.engine
-    if engine.max_loras is None and settings.admin.lora_sources:
-        engine = engine.model_copy(update={"max_loras": DEFAULT_LORAS})
     return {
         name: settings.model_copy(
             update={
@@ -134,7 +132,7 @@ def _read(match: re.Match[str], settings: Settings) -> _Named:
         view = settings.model_copy(update={"model": path})
         return _Named(name, view, dict.fromkeys(engines(view)))
     devices: list[str] = []
-    parts: list[float | None] = []  # of each engine
+    parts: list[float | None] = []  # each engine has its own
     for text in match["devices"].split(","):
         item = PART.fullmatch(text.strip())
         part = None if item is None or item["part"] is None else float(item["part"])
@@ -167,7 +165,7 @@ def _with_parts(named: list[_Named], *, alone: bool) -> tuple[ModelSettings, ...
     """
     made = [(one, name, engine) for one in named for name, engine in engines(one.settings).items()]
     on_gpu: dict[int, list[tuple[str, float | None]]] = {}
-    on_ray = any(one.settings.pool == "ray" for one in named)  # which chooses the GPU of each engine
+    on_ray = any(one.settings.pool == "ray" for one in named)  # Ray chooses the GPU of each engine
     for one, name, engine in () if on_ray else made:
         if (gpu := _gpu(engine.device)) is not None:
             on_gpu.setdefault(gpu, []).append((one.name, one.parts[name]))

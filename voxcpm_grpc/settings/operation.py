@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from voxcpm_grpc.listen_address import listen_address
+from voxcpm_grpc.network.addresses import listen_address
 from voxcpm_grpc.settings.types import Frozen, checked
 
 

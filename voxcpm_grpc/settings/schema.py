@@ -11,22 +11,21 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.listen_address import check_address_or_socket, unix_path
 from voxcpm_grpc.logs import LogOptions
+from voxcpm_grpc.network.addresses import check_address_or_socket, unix_path
 from voxcpm_grpc.settings.contracts import ContractSettings
 from voxcpm_grpc.settings.engine import EngineSettings, RaySettings, SupervisionSettings
 from voxcpm_grpc.settings.http import HttpSettings
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.operation import AdminSettings, MetricsSettings, TracingSettings
 from voxcpm_grpc.settings.security import AuthSettings, TlsSettings
-from voxcpm_grpc.settings.text import TextSettings
+from voxcpm_grpc.settings.text import TextSettings, WordSettings
 from voxcpm_grpc.settings.types import Frozen, Interval, Positive, Seconds, checked
 from voxcpm_grpc.settings.voices import VoiceSettings
-from voxcpm_grpc.settings.words import WordSettings
 
 DEVICES = re.compile(r"auto|cpu(:[1-9]\d*)?|(cuda:)?\d+")
 OCTAL = re.compile(r"0?[0-7]{3}")
-SEPARATOR = ";"  # between several models
+SEPARATOR = ";"  # several models are separated by it
 NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]{0,63})=(?P<path>.*?)(@(?P<devices>[^@/]*))?", re.DOTALL)
 
 

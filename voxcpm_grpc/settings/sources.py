@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.home import expanded
+from voxcpm_grpc.machine.home import expanded
 from voxcpm_grpc.settings.deprecated import REMEDIES
 from voxcpm_grpc.settings.models import unnamed
 from voxcpm_grpc.settings.schema import NAMED, SEPARATOR, Settings
@@ -151,7 +151,7 @@ def _leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Fie
 FIELDS: Mapping[str, FieldInfo] = dict(_leaves(Settings))
 """Every setting by its dotted TOML key, in the order of the schema."""
 CURRENT: Mapping[str, FieldInfo] = {key: field for key, field in FIELDS.items() if key not in REMEDIES}
-"""Those that are not deprecated."""
+"""The settings that are not deprecated."""
 SECTIONS: Mapping[str, str] = {
     name: field.description or "" for name, field in Settings.model_fields.items() if name not in FIELDS
 }
@@ -221,7 +221,7 @@ def _merged(flags: Iterator[tuple[str, _Given]]) -> dict[str, _Given]:
 
 def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, _Given]]:
     for name, value in env.items():
-        if not name.startswith("VOXCPM_") or name.startswith("VOXCPM_CLIENT_"):  # variables of the client
+        if not name.startswith("VOXCPM_") or name.startswith("VOXCPM_CLIENT_"):  # the client has variables of its own
             continue
         if _KUBERNETES.match(f"{name}={value}"):
             continue
@@ -236,7 +236,7 @@ def _from_file(path: Path) -> Iterator[tuple[str, _Given]]:
         table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise StartupError(f"the settings file {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # broken TOML or broken UTF-8
+    except ValueError as error:  # the TOML or the UTF-8 is broken
         raise StartupError(f"the settings file {path} is not valid TOML: {error}") from None
     source = f"the file {path}"
     for name, value in table.items():
@@ -261,7 +261,7 @@ def _validate(given: Mapping[str, _Given]) -> Settings:
         for fault in error.errors():
             path = ".".join(map(str, fault["loc"])) + "."
             key = next((key for key in given if path.startswith(f"{key}.")), None)
-            if key is None:  # a rule about several settings of a section, which its message names
+            if key is None:  # the rule is about several settings of a section, which its message names
                 lines.append(fault["msg"])
                 continue
             value = textwrap.shorten(repr(given[key].value), 80, placeholder="...")
@@ -299,7 +299,7 @@ def _kind(field: FieldInfo) -> str:
         return "|".join(map(str, get_args(field.annotation)))
     names = {bool: "true|false", Path: "PATH", str: "TEXT", float: "NUMBER"}
     kinds = (field.annotation, *get_args(field.annotation))
-    kinds += tuple(inner for kind in kinds for inner in get_args(kind))  # the item type of an annotated one
+    kinds += tuple(inner for kind in kinds for inner in get_args(kind))  # an annotated item has its type inside
     kind = next((name for kind, name in names.items() if kind in kinds), "INT")
     return f"{kind},..." if get_origin(field.annotation) is tuple else kind
 

@@ -18,7 +18,8 @@ class VoiceSettings(Frozen):
     default: str = Field(
         default="auto",
         description="default voice, for streams without a voice and a style: auto (the preset that the model marks as "
-        "default, if there is one), none (the model chooses) or the name of a preset",
+        "default, if there is one, or the first of its built-in voices), none (the model chooses) or the name of a "
+        "preset",
     )
     ttl_seconds: Seconds = Field(
         default=30 * 86400.0, description="time after its last use at which a voice is deleted"

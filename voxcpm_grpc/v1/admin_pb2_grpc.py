@@ -108,8 +108,8 @@ class VoxCPMAdminServiceServicer(object):
         NOT_FOUND: there is no such model.
         INVALID_ARGUMENT: an error of a field; the source has no adapter; or the
         adapter does not fit the model, with the names of what does not fit.
-        FAILED_PRECONDITION: the server does not allow the source
-        (admin.lora_sources), may not read it, has no memory for adapters
+        FAILED_PRECONDITION: the model takes no adapters; the server does not allow
+        the source (admin.lora_sources), may not read it, has no memory for adapters
         (engine.max_loras), or has no room on its disk.
         UNAVAILABLE: the download was broken off, or no engine can read it now.
         """

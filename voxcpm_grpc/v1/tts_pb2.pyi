@@ -25,6 +25,7 @@ class SegmentationMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SEGMENTATION_MODE_UNSPECIFIED: _ClassVar[SegmentationMode]
     SEGMENTATION_MODE_MANUAL: _ClassVar[SegmentationMode]
     SEGMENTATION_MODE_SENTENCE: _ClassVar[SegmentationMode]
+    SEGMENTATION_MODE_TOKENS: _ClassVar[SegmentationMode]
 
 class FirstSegment(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -40,6 +41,7 @@ class CutReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CUT_REASON_CLAUSE: _ClassVar[CutReason]
     CUT_REASON_LIMIT: _ClassVar[CutReason]
     CUT_REASON_FLUSH: _ClassVar[CutReason]
+    CUT_REASON_UNREAD: _ClassVar[CutReason]
 
 class ContinuityMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -72,6 +74,7 @@ class VoiceKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VOICE_KIND_PROMPT: _ClassVar[VoiceKind]
     VOICE_KIND_REFERENCE: _ClassVar[VoiceKind]
     VOICE_KIND_HIFI: _ClassVar[VoiceKind]
+    VOICE_KIND_SPEAKER: _ClassVar[VoiceKind]
 
 class SegmentEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -101,6 +104,8 @@ class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WARNING_KIND_CANCELLED_CHANNELS: _ClassVar[WarningKind]
     WARNING_KIND_RECORDING_LEVEL: _ClassVar[WarningKind]
     WARNING_KIND_WORD_TIMES: _ClassVar[WarningKind]
+    WARNING_KIND_TRANSCRIPT: _ClassVar[WarningKind]
+    WARNING_KIND_CONTINUITY: _ClassVar[WarningKind]
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 AUDIO_ENCODING_PCM_S16LE: AudioEncoding
 AUDIO_ENCODING_PCM_F32LE: AudioEncoding
@@ -113,6 +118,7 @@ AUDIO_ENCODING_FLAC: AudioEncoding
 SEGMENTATION_MODE_UNSPECIFIED: SegmentationMode
 SEGMENTATION_MODE_MANUAL: SegmentationMode
 SEGMENTATION_MODE_SENTENCE: SegmentationMode
+SEGMENTATION_MODE_TOKENS: SegmentationMode
 FIRST_SEGMENT_UNSPECIFIED: FirstSegment
 FIRST_SEGMENT_SENTENCE: FirstSegment
 FIRST_SEGMENT_EAGER: FirstSegment
@@ -122,6 +128,7 @@ CUT_REASON_PAUSE: CutReason
 CUT_REASON_CLAUSE: CutReason
 CUT_REASON_LIMIT: CutReason
 CUT_REASON_FLUSH: CutReason
+CUT_REASON_UNREAD: CutReason
 CONTINUITY_MODE_UNSPECIFIED: ContinuityMode
 CONTINUITY_MODE_INDEPENDENT: ContinuityMode
 CONTINUITY_MODE_CARRY: ContinuityMode
@@ -139,6 +146,7 @@ VOICE_KIND_UNSPECIFIED: VoiceKind
 VOICE_KIND_PROMPT: VoiceKind
 VOICE_KIND_REFERENCE: VoiceKind
 VOICE_KIND_HIFI: VoiceKind
+VOICE_KIND_SPEAKER: VoiceKind
 SEGMENT_EVENT_KIND_UNSPECIFIED: SegmentEventKind
 SEGMENT_EVENT_KIND_STARTED: SegmentEventKind
 SEGMENT_EVENT_KIND_FINISHED: SegmentEventKind
@@ -159,6 +167,8 @@ WARNING_KIND_TRUNCATED_RECORDING: WarningKind
 WARNING_KIND_CANCELLED_CHANNELS: WarningKind
 WARNING_KIND_RECORDING_LEVEL: WarningKind
 WARNING_KIND_WORD_TIMES: WarningKind
+WARNING_KIND_TRANSCRIPT: WarningKind
+WARNING_KIND_CONTINUITY: WarningKind
 
 class GenerateRequest(_message.Message):
     __slots__ = ("config", "text", "flush", "interrupt", "finish", "turn", "pause")
@@ -215,7 +225,7 @@ class LexiconEntry(_message.Message):
     def __init__(self, word: _Optional[str] = ..., spelling: _Optional[str] = ...) -> None: ...
 
 class TurnConfig(_message.Message):
-    __slots__ = ("sampling", "style", "speed", "volume_gain_db", "normalize", "retry_badcase", "retry_badcase_max_times", "retry_badcase_ratio_threshold", "max_silence", "lora", "style_in_text")
+    __slots__ = ("sampling", "style", "speed", "volume_gain_db", "normalize", "retry_badcase", "retry_badcase_max_times", "retry_badcase_ratio_threshold", "max_silence", "lora", "style_in_text", "language")
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     STYLE_FIELD_NUMBER: _ClassVar[int]
     SPEED_FIELD_NUMBER: _ClassVar[int]
@@ -227,6 +237,7 @@ class TurnConfig(_message.Message):
     MAX_SILENCE_FIELD_NUMBER: _ClassVar[int]
     LORA_FIELD_NUMBER: _ClassVar[int]
     STYLE_IN_TEXT_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     sampling: Sampling
     style: str
     speed: float
@@ -238,23 +249,36 @@ class TurnConfig(_message.Message):
     max_silence: _duration_pb2.Duration
     lora: str
     style_in_text: bool
-    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., style: _Optional[str] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., normalize: bool = ..., retry_badcase: bool = ..., retry_badcase_max_times: _Optional[int] = ..., retry_badcase_ratio_threshold: _Optional[float] = ..., max_silence: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., lora: _Optional[str] = ..., style_in_text: bool = ...) -> None: ...
+    language: str
+    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., style: _Optional[str] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., normalize: bool = ..., retry_badcase: bool = ..., retry_badcase_max_times: _Optional[int] = ..., retry_badcase_ratio_threshold: _Optional[float] = ..., max_silence: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., lora: _Optional[str] = ..., style_in_text: bool = ..., language: _Optional[str] = ...) -> None: ...
 
 class Sampling(_message.Message):
-    __slots__ = ("cfg_value", "temperature", "seed", "inference_timesteps", "min_steps", "max_steps")
+    __slots__ = ("cfg_value", "temperature", "seed", "inference_timesteps", "min_steps", "max_steps", "top_k", "top_p", "repetition_penalty", "code_temperature", "code_top_k", "code_top_p")
     CFG_VALUE_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     INFERENCE_TIMESTEPS_FIELD_NUMBER: _ClassVar[int]
     MIN_STEPS_FIELD_NUMBER: _ClassVar[int]
     MAX_STEPS_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    CODE_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    CODE_TOP_K_FIELD_NUMBER: _ClassVar[int]
+    CODE_TOP_P_FIELD_NUMBER: _ClassVar[int]
     cfg_value: float
     temperature: float
     seed: int
     inference_timesteps: int
     min_steps: int
     max_steps: int
-    def __init__(self, cfg_value: _Optional[float] = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., inference_timesteps: _Optional[int] = ..., min_steps: _Optional[int] = ..., max_steps: _Optional[int] = ...) -> None: ...
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+    code_temperature: float
+    code_top_k: int
+    code_top_p: float
+    def __init__(self, cfg_value: _Optional[float] = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., inference_timesteps: _Optional[int] = ..., min_steps: _Optional[int] = ..., max_steps: _Optional[int] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., code_temperature: _Optional[float] = ..., code_top_k: _Optional[int] = ..., code_top_p: _Optional[float] = ...) -> None: ...
 
 class Flush(_message.Message):
     __slots__ = ("end_turn", "tag")
@@ -972,7 +996,7 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ...) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype", "presets", "default_voice", "languages", "voice_kinds", "no_styles", "loras")
+    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype", "presets", "default_voice", "languages", "voice_kinds", "no_styles", "loras", "speech_languages", "sampling_fields", "text_streaming", "default_max_silence", "needs_voice")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     INPUT_SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
@@ -998,6 +1022,11 @@ class GetModelInfoResponse(_message.Message):
     VOICE_KINDS_FIELD_NUMBER: _ClassVar[int]
     NO_STYLES_FIELD_NUMBER: _ClassVar[int]
     LORAS_FIELD_NUMBER: _ClassVar[int]
+    SPEECH_LANGUAGES_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_STREAMING_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_MAX_SILENCE_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_VOICE_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_fingerprint: str
     input_sample_rate_hz: int
@@ -1023,7 +1052,12 @@ class GetModelInfoResponse(_message.Message):
     voice_kinds: _containers.RepeatedScalarFieldContainer[VoiceKind]
     no_styles: bool
     loras: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ..., presets: _Optional[_Iterable[str]] = ..., default_voice: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., voice_kinds: _Optional[_Iterable[_Union[VoiceKind, str]]] = ..., no_styles: bool = ..., loras: _Optional[_Iterable[str]] = ...) -> None: ...
+    speech_languages: _containers.RepeatedScalarFieldContainer[str]
+    sampling_fields: _containers.RepeatedScalarFieldContainer[str]
+    text_streaming: bool
+    default_max_silence: _duration_pb2.Duration
+    needs_voice: bool
+    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ..., presets: _Optional[_Iterable[str]] = ..., default_voice: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., voice_kinds: _Optional[_Iterable[_Union[VoiceKind, str]]] = ..., no_styles: bool = ..., loras: _Optional[_Iterable[str]] = ..., speech_languages: _Optional[_Iterable[str]] = ..., sampling_fields: _Optional[_Iterable[str]] = ..., text_streaming: bool = ..., default_max_silence: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., needs_voice: bool = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_request_message_bytes", "max_buffered_text_chars", "max_segment_chars", "max_prompt_duration", "max_reference_duration", "max_upload_bytes", "max_inline_audio_bytes")

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from msgspec.structs import replace
 
-from voxcpm_grpc.engine.adapters import Adapters
+from voxcpm_grpc.engine.scheduling.adapters import Adapters
 from voxcpm_grpc.errors import Internal, TooLong, VoxCPMError, code_of
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import (
@@ -39,6 +39,7 @@ from voxcpm_grpc.ipc.messages import (
     ExternalLoad,
     Failed,
     Keep,
+    NeedsText,
     Preload,
     Report,
     Stop,
@@ -66,16 +67,16 @@ from voxcpm_grpc.worker.trials import Trials
 
 logger = logging.getLogger(__name__)
 
-LOG_SECONDS = 1.0  # between two debug lines about steps
-LOAD_SECONDS = 0.1  # between two reports of the external load
-STATS_SECONDS = 1.0  # between two reports of the statistics
+LOG_SECONDS = 1.0  # seconds between two debug lines about steps
+LOAD_SECONDS = 0.1  # seconds between two reports of the external load
+STATS_SECONDS = 1.0  # seconds between two reports of the statistics
 
 
 class EngineLike(Protocol):
     """The interface of an Engine.
 
-    `busy` does not count streams that are `paused`, at their limits. `collect` waits for the results of the last step;
-    the next `step` launches its own work and returns them, with those of the preloads of `adapters`.
+    `busy` does not count streams that are `paused`, at their limits or without text. `collect` waits for the results of
+    the last step; the next `step` launches its own work and returns them, with those of the preloads of `adapters`.
     """
 
     @property
@@ -90,6 +91,7 @@ class EngineLike(Protocol):
     def allow(self, id: str, limit: int) -> None: ...
     def append(self, id: str, text: str, *, last: bool) -> None: ...
     def paused(self, id: str) -> bool: ...
+    def needs_text(self, id: str) -> bool: ...
     def cancel(self, id: str) -> None: ...
     def encode(self, id: str, waveform: np.ndarray, role: Role) -> None: ...
     def decode(self, id: str, content: Mapping[str, np.ndarray]) -> None: ...
@@ -106,8 +108,9 @@ class _Task:
     log_id: str = ""
     is_stream: bool = False
     is_batch: bool = False
-    steps_left: float = 0.0  # an estimate
+    steps_left: float = 0.0  # steps, estimated
     admitted: bool = False
+    needs_text: bool | None = False  # its front knows this; None: it knows nothing so far
 
 
 def _ignore() -> None:
@@ -122,23 +125,23 @@ class Dispatcher:
     """
 
     def __init__(self, engine: EngineLike, timer: StepTimer, *, wake: Callable[[], None] = _ignore) -> None:
-        self.stopped = False  # set by Stop
+        self.stopped = False  # Stop sets it
         self._engine = engine
         engine.adapters.wake = wake
-        self._kept: dict[str, tuple[Adapter, ...]] = {}  # for each front
+        self._kept: dict[str, tuple[Adapter, ...]] = {}  # each front has its own
         self._timer = timer
         self._trials = Trials()
         self._tasks: dict[str, _Task] = {}
         self._fronts: set[str] = set()
-        self._detached: set[str] = set()  # whose messages may still be on the way
-        self._load_reported = 0.0  # when the loads were computed last
-        self._loads: dict[str, ExternalLoad] = {}  # the last one that each front has received
+        self._detached: set[str] = set()  # their messages may still be on the way
+        self._load_reported = 0.0  # the loads were computed last at this time
+        self._loads: dict[str, ExternalLoad] = {}  # each front has received this one last
         self._log_stats = logger.isEnabledFor(logging.DEBUG)
         self._logged = monotonic()
         self._logged_steps = 0
-        self._stats_reported = 0.0  # when the statistics were reported last
-        self._stats: EngineStats | None = None  # the last ones
-        self._stats_asked: list[tuple[str, int]] = []  # the front and the number of each AskStats
+        self._stats_reported = 0.0  # the statistics were reported last at this time
+        self._stats: EngineStats | None = None  # these were reported last
+        self._stats_asked: list[tuple[str, int]] = []  # each AskStats has its front and its number
         self._step_seconds = 0.0
 
     @property
@@ -207,15 +210,15 @@ class Dispatcher:
         try:
             self._handle(front, encoding.decode_command(data), reports)
         except VoxCPMError as error:
+            id, log_id = encoding.command_ids(data)
             # A context that is too long is shortened and sent again.
             level = logging.DEBUG if isinstance(error, TooLong) else logging.WARNING
-            self._log(level, "refused", encoding.command_id(data), encoding.command_log_id(data), code=code_of(error))
-            self._trials.over(encoding.command_id(data))
-            reports[front].append(Failed.of(encoding.command_id(data), error))
+            self._log(level, "refused", id, log_id, code=code_of(error))
+            self._trials.over(id)
+            reports[front].append(Failed.of(id, error))
         except Exception as error:
-            id = encoding.command_id(data)
-            names = {"request": id, "request_id": encoding.command_log_id(data)}
-            logger.error(LogLine("a command failed", **names), exc_info=error)
+            id, log_id = encoding.command_ids(data)
+            logger.error(LogLine("a command failed", request=id, request_id=log_id), exc_info=error)
             self._trials.drop(id)
             self._tasks.pop(id, None)
             self._engine.cancel(id)  # a request that failed halfway must not keep its slot
@@ -232,7 +235,9 @@ class Dispatcher:
                     is_stream=True,
                     is_batch=request.is_batch,
                     steps_left=work,
+                    needs_text=None if request.open else False,
                 )
+                self._report_text(request.id, reports)
             case Check(request):
                 engine.check(request)
                 reports[front].append(CallEvent(request.id, CodecChunk(np.zeros(0, np.float32), last=True)))
@@ -240,9 +245,13 @@ class Dispatcher:
             case Allow(id, limit):
                 if not self._trials.defer(id, command):
                     engine.allow(id, limit)
-            case Append(id, text, last):
+            case Append(id, text, last, work):
                 if not self._trials.defer(id, command):
                     engine.append(id, text, last=last)
+                    if task := self._tasks.get(id):
+                        task.steps_left += work
+                        if not task.admitted:
+                            self._report_text(id, reports)
             case Cancel(id):
                 self._trials.drop(id)
                 self._tasks.pop(id, None)
@@ -321,12 +330,21 @@ class Dispatcher:
         report = Failed.of(id, result) if isinstance(result, VoxCPMError) else CallEvent(id, result)
         reports[task.front].append(report)
 
+    def _report_text(self, id: str, reports: dict[str, list[Report]]) -> None:
+        """Report whether a request waits for text, if its front does not know."""
+        task, needs = self._tasks[id], self._engine.needs_text(id)
+        if needs is not task.needs_text:
+            task.needs_text = needs
+            reports[task.front].append(NeedsText(id, needs))
+        if needs:
+            self._trials.over(id)
+
     def _log(self, level: int, event: str, id: str, log_id: str, **fields: str | int | float) -> None:
         if logger.isEnabledFor(level):
             logger.log(level, LogLine(event, request=id, request_id=log_id, **fields))
 
     def _publish_load(self, reports: dict[str, list[Report]]) -> None:
-        """Report to each front the work of the engine for the others, if it has changed.
+        """Report to each front which of its requests wait for text, and the work for the others, if it has changed.
 
         It is computed every `LOAD_SECONDS`, and whenever the engine becomes idle, because nothing else may follow then.
         """
@@ -334,6 +352,8 @@ class Dispatcher:
         if now - self._load_reported < LOAD_SECONDS and self._engine.busy:
             return
         self._load_reported = now
+        for id in self._tasks:
+            self._report_text(id, reports)
         active = [task for id, task in self._tasks.items() if task.is_stream and not self._engine.paused(id)]
         for front in self._fronts:
             others = [task for task in active if task.front != front]

@@ -9,7 +9,7 @@ from time import monotonic
 
 import zmq
 
-from voxcpm_grpc.ipc.encoding import encode_reports
+from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import HEARTBEAT_SECONDS, Heartbeat
 
 
@@ -21,11 +21,11 @@ class StepTimer:
     """
 
     def __init__(self) -> None:
-        self.slowest_step = 0.0  # of the warm-up, in seconds
-        self.work = 0  # requests and codec jobs of the engine
+        self.slowest_step = 0.0  # seconds of the slowest step of the warm-up
+        self.work = 0  # requests and codec jobs of the engine count
         self.leaves = False  # it was asked to leave service
         self._started: float | None = None
-        self._reported: float | None = None  # the start of the step in the last heartbeat
+        self._reported: float | None = None  # the step in the last heartbeat started at this time
         self._busy_seconds = 0.0
         self._last_heartbeat = monotonic()
 
@@ -64,7 +64,7 @@ def sending_heartbeats(timer: StepTimer, context: zmq.Context, address: str) -> 
             socket.connect(address)
             while True:
                 with contextlib.suppress(zmq.Again):  # a front that does not read can miss a heartbeat
-                    socket.send(encode_reports([timer.heartbeat()]), zmq.DONTWAIT)
+                    socket.send(encoding.encode([timer.heartbeat()]), zmq.DONTWAIT)
                 if stopped.wait(HEARTBEAT_SECONDS):
                     return
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import zmq
 
 from voxcpm_grpc import checkpoint, progress
-from voxcpm_grpc.engine.compilation import compile_later
+from voxcpm_grpc.engine.start.compilation import compile_later
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.ipc.messages import Ready, StartFailed, Starting
 from voxcpm_grpc.ipc.process import set_title, set_up
@@ -34,6 +34,7 @@ class LoadEngine:
 
     engines: the number of engines on this host, this one included
     restarted: True if the engine replaces a lost one
+    registers_loras: True if the engine may get LoRA adapters while it runs
     """
 
     directory: Path
@@ -41,13 +42,14 @@ class LoadEngine:
     settings: EngineSettings
     engines: int = 1
     restarted: bool = False
+    registers_loras: bool = False
 
     def __call__(self) -> EngineLike:
         with ThreadPoolExecutor(1) as threads:
             fingerprint = threads.submit(checkpoint.fingerprint, self.directory).result
             progress.report("the model is loading: PyTorch is being imported")
-            # Imported here, because fronts import this module and must not import torch. The import takes seconds, and
-            # so does the fingerprint.
+            # The import is here, because fronts import this module and must not import torch. The import takes seconds,
+            # and so does the fingerprint.
             from voxcpm_grpc.engine.load import load_engine
 
             engine = load_engine(
@@ -57,6 +59,7 @@ class LoadEngine:
                 engines=self.engines,
                 fingerprint=fingerprint,
                 restarted=self.restarted,
+                registers_loras=self.registers_loras,
             )
         if engine.compilation:
             compile_later(engine.compilation)
@@ -71,10 +74,11 @@ def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log: LogOp
     """
     set_up(log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the front stops the engine
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a start: threads that compile would be waited for
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # during a start, an exit would wait for threads that compile
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would wait for batches, which none sends
     with zmq.Context() as context, EngineSocket(context, addresses) as socket:
         timer = StepTimer()
-        if leave := getattr(signal, "SIGUSR1", None):  # which Windows lacks
+        if leave := getattr(signal, "SIGUSR1", None):  # Windows lacks it
             signal.signal(leave, lambda *_: setattr(timer, "leaves", True))
         with socket.woken_by_signals(), sending_heartbeats(timer, context, addresses.reports):
             with progress.reported_to(progress.paced(lambda step: socket.send(OWNER, [Starting(step)]))):

@@ -68,7 +68,7 @@ def stand_by(orders: Connection, prepare: Callable[[], object], log: LogOptions)
 
 
 def _prepare(orders: Connection, prepare: Callable[[], object]) -> None:
-    if sys.platform == "linux":  # where a thread has a priority of its own; the engine needs the normal one
+    if sys.platform == "linux":  # a thread has a priority of its own there; the engine needs the normal one
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
     try:
         prepare()

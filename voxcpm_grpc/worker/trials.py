@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from voxcpm_grpc.ipc.messages import Allow, Append, Decode, Encode, Submit, Suspected
 
-SLOT_SECONDS = 2.0  # for a slot; then the next one is tried beside it
-STEP_SECONDS = 10.0  # for the first result
+SLOT_SECONDS = 2.0  # seconds for a slot; then the next one is tried beside it
+STEP_SECONDS = 10.0  # seconds for the first result
 
 
 @dataclass(slots=True)

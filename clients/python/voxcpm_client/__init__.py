@@ -7,9 +7,9 @@ with Client("127.0.0.1:50051") as client:
 """
 
 # ruff: noqa: E402
-from voxcpm_client.core_log import import_grpc
+from voxcpm_client.transport.core_log import import_grpc
 
-import_grpc()  # before the modules below do
+import_grpc()  # the modules below import gRPC, so this comes first
 
 from voxcpm_client.admin import RegisteredLora
 from voxcpm_client.client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
@@ -30,10 +30,16 @@ from voxcpm_client.errors import (
     Unimplemented,
     UnusableClient,
 )
-from voxcpm_client.model_info import ModelInfo, ServedModel
-from voxcpm_client.options import Audition, Prompt, SpeechOptions, TurnOptions, VoiceOptions
-from voxcpm_client.recordings import Recording
-from voxcpm_client.results import (
+from voxcpm_client.messages.model_info import ModelInfo, ServedModel
+from voxcpm_client.messages.server_stats import ServerStats
+from voxcpm_client.stream import AsyncSession, AsyncStream
+from voxcpm_client.sync import Client
+from voxcpm_client.sync_stream import Session, Stream
+from voxcpm_client.texts.text import Pause
+from voxcpm_client.transport.security import tls_credentials
+from voxcpm_client.values.options import Audition, Prompt, SpeechOptions, TurnOptions, VoiceOptions
+from voxcpm_client.values.recordings import Recording
+from voxcpm_client.values.results import (
     Chunk,
     Flushed,
     Header,
@@ -44,13 +50,7 @@ from voxcpm_client.results import (
     Summary,
     WordTime,
 )
-from voxcpm_client.security import tls_credentials
-from voxcpm_client.server_stats import ServerStats
-from voxcpm_client.stream import AsyncSession, AsyncStream
-from voxcpm_client.sync import Client
-from voxcpm_client.sync_stream import Session, Stream
-from voxcpm_client.text import Pause
-from voxcpm_client.voices import Latents, Voice, VoiceName
+from voxcpm_client.values.voices import Latents, Voice, VoiceName
 from voxcpm_grpc import __version__
 from voxcpm_grpc.audio import AudioFormat, Encoding
 

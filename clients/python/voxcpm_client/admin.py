@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from voxcpm_client.arguments import check_string, check_strings
-from voxcpm_client.connection import Connection
-from voxcpm_client.retry import Attempts
-from voxcpm_client.server_stats import ServerStats, server_stats
+from voxcpm_client.messages.server_stats import ServerStats, server_stats
+from voxcpm_client.transport.connection import Connection
+from voxcpm_client.transport.retry import Attempts
+from voxcpm_client.values.arguments import check_string, check_strings
 from voxcpm_grpc.v1 import admin_pb2 as pb
 
 STATS_TIMEOUT = 10.0  # seconds, for calls that only read

@@ -10,17 +10,17 @@ from typing import Self, Unpack
 
 import grpc
 
-from voxcpm_client import responses
 from voxcpm_client.admin import AdminCalls
-from voxcpm_client.arguments import check_options, check_string, check_text
-from voxcpm_client.connection import Connection
-from voxcpm_client.model_info import ModelInfo, ServedModel
-from voxcpm_client.options import SpeechOptions
-from voxcpm_client.requests import generate_config
-from voxcpm_client.results import Speech
-from voxcpm_client.security import Security
+from voxcpm_client.messages import responses
+from voxcpm_client.messages.model_info import ModelInfo, ServedModel
+from voxcpm_client.messages.requests import generate_config
 from voxcpm_client.stream import AsyncSession, AsyncStream
-from voxcpm_client.text import Pause, Text
+from voxcpm_client.texts.text import Pause, Text
+from voxcpm_client.transport.connection import Connection
+from voxcpm_client.transport.security import Security
+from voxcpm_client.values.arguments import check_options, check_string, check_text
+from voxcpm_client.values.options import SpeechOptions
+from voxcpm_client.values.results import Speech
 from voxcpm_client.voice_calls import VoiceCalls
 from voxcpm_grpc.v1 import tts_pb2 as pb
 

@@ -11,7 +11,8 @@ from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from voxcpm_grpc.duration_text import duration_text
+from voxcpm_client.status import trailers_of
+from voxcpm_grpc.text.durations import duration_text
 
 
 class SpeechError(Exception):
@@ -193,7 +194,7 @@ def from_rpc(
     message = error.details() or code
     field, retry_after, reason, details = "", None, "", {}
     advice = advice and f"; {advice}"
-    trailers = dict(error.trailing_metadata() or ())
+    trailers = trailers_of(error)
     status = _status(trailers.get("grpc-status-details-bin"))
     if code in OVERWRITTEN and status.code in NAMES:
         code, message = NAMES[status.code], status.message
@@ -222,7 +223,7 @@ def from_rpc(
     elif code in CUT_OFF or RESET in message:  # the server and proxies reset streams only if they cannot go on
         message = f"the connection was cut between client and server, and the server may have ended ({message})"
         code = Unavailable.code
-    elif code == "UNAVAILABLE":  # from the network, not from the server
+    elif code == "UNAVAILABLE":  # the network reports it, not the server
         message = f"{_network_fault(message, target, answered)} ({message}){advice}"
     raised = KINDS.get(code, SpeechError)(
         message, request_id=request_id, field=field, retry_after=retry_after, reason=reason, details=details
@@ -259,7 +260,7 @@ def _network_fault(details: str, target: str, answered: bool) -> str:
 def _status(raw: str | bytes | None) -> Status:
     try:
         return Status.FromString(raw) if isinstance(raw, bytes) else Status()
-    except DecodeError:  # sent by a proxy; the code and the message are still useful
+    except DecodeError:  # a proxy has sent it; the code and the message are still useful
         return Status()
 
 

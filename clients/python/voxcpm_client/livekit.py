@@ -26,13 +26,14 @@ from voxcpm_client import (
     SpeechOptions,
     Unavailable,
 )
-from voxcpm_client.arguments import check_options
-from voxcpm_client.timed_words import Pace, TimedWords
+from voxcpm_client.texts.timed_words import Pace, TimedWords
+from voxcpm_client.values.arguments import check_options
 
-RETRY_SECONDS = 10.0  # of a client that is made here: LiveKit repeats failed calls itself, or takes another service
+# A client that is made here retries for so long: LiveKit repeats failed calls, or takes another service.
+RETRY_SECONDS = 10.0
 SAMPLE_RATE = 24_000
-SILENCE_SECONDS = 0.02  # for a text that is not spoken: LiveKit takes a text without audio for a failure
-# Statuses of HTTP, by which LiveKit knows what to repeat.
+SILENCE_SECONDS = 0.02  # seconds for a text that is not spoken: LiveKit takes a text without audio for a failure
+# LiveKit knows by these statuses of HTTP what to repeat.
 STATUSES = {
     "INVALID_ARGUMENT": 400,
     "UNAUTHENTICATED": 401,
@@ -167,7 +168,8 @@ class SpeechStream(tts.SynthesizeStream):
         try:
             async with stream:
                 async for chunk in stream:
-                    # Estimates: those of `word_timestamps` come after their audio, and words are wanted before.
+                    # These words are estimates: those of `word_timestamps` come after their audio, and words are wanted
+                    # before.
                     for word in words.of(chunk):
                         output_emitter.push_timed_transcript(TimedString(word.text, word.start, word.end))
                     output_emitter.push(chunk.audio)

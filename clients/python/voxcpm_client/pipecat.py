@@ -22,12 +22,12 @@ from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.types import NOT_GIVEN, NotGiven
 
 from voxcpm_client import DEFAULT_TARGET, AsyncClient, AsyncSession, Cancelled, SpeechError, SpeechOptions
-from voxcpm_client.arguments import check_options
-from voxcpm_client.timed_words import Pace, TimedWords
+from voxcpm_client.texts.timed_words import Pace, TimedWords
+from voxcpm_client.values.arguments import check_options
 
-RETRY_SECONDS = 10.0  # of a client that is made here: a pipeline has other services to turn to
-QUIET_SECONDS = 300.0  # until Pipecat gives a turn up that has had no audio; the client reports errors before
-SILENCE_SECONDS = 0.02  # for a text that is not spoken: Pipecat takes a turn without audio for a failure
+RETRY_SECONDS = 10.0  # a client that is made here retries for so long: a pipeline has other services to turn to
+QUIET_SECONDS = 300.0  # seconds without audio until Pipecat gives a turn up; the client reports errors before
+SILENCE_SECONDS = 0.02  # seconds for a text that is not spoken: Pipecat takes a turn without audio for a failure
 CATEGORIES = {
     "INVALID_ARGUMENT": ErrorCategory.INVALID_REQUEST,
     "NOT_FOUND": ErrorCategory.INVALID_REQUEST,
@@ -52,6 +52,7 @@ class VoxCPMTTSSettings(TTSSettings):
     volume_gain_db: float | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
     normalize: bool | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
     lora: str | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+    speech_language: str | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
     seed: int | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
     cfg_value: float | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
     timesteps: int | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
@@ -195,9 +196,9 @@ class VoxCPMTTSService(TTSService):
         """End the text of a turn: all of it is spoken."""
         context_id = context_id or self.get_active_audio_context_id() or ""
         if turn := self._turns.get(context_id):
-            with contextlib.suppress(SpeechError):  # of a client that was closed, which its reading task reports
+            with contextlib.suppress(SpeechError):  # the client was closed, which its reading task reports
                 await turn.session.finish()
-        elif self.audio_context_available(context_id):  # nothing was sent: of a service that has failed, for example
+        elif self.audio_context_available(context_id):  # nothing was sent, because the service has failed, for example
             await self._complete(context_id)
 
     async def on_audio_context_interrupted(self, context_id: str) -> None:
@@ -221,7 +222,8 @@ class VoxCPMTTSService(TTSService):
         try:
             async with turn.session as session:
                 async for chunk in session:
-                    # Estimates: those of `word_timestamps` come after their audio, and words are wanted before.
+                    # These words are estimates: those of `word_timestamps` come after their audio, and words are wanted
+                    # before.
                     for word in turn.words.of(chunk):
                         await self.add_word_timestamps([(word.text, word.start)], context_id, not word.spaced)
                     if chunk.audio:
@@ -257,7 +259,7 @@ class VoxCPMTTSService(TTSService):
     def _classify_error(self, exception: Exception) -> ErrorCategory | None:
         if not isinstance(exception, SpeechError):
             return super()._classify_error(exception)
-        if exception.field == "text":  # of one turn: the next may be right
+        if exception.field == "text":  # the error belongs to one turn: the next may be right
             return ErrorCategory.APPLICATION
         if exception.reason == "TEXT_QUOTA_USED_UP":
             return ErrorCategory.QUOTA

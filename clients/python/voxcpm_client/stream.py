@@ -10,21 +10,21 @@ from typing import Any, Self, Unpack
 
 import grpc
 
-from voxcpm_client import responses
-from voxcpm_client.arguments import check_options, check_position, check_string
-from voxcpm_client.connection import Connection
 from voxcpm_client.errors import SpeechError
-from voxcpm_client.options import TurnOptions
-from voxcpm_client.request_queue import RequestQueue
-from voxcpm_client.requests import turn_config
-from voxcpm_client.results import Chunk, Header, Speech, SpeechWarning, Summary
-from voxcpm_client.retry import Attempts
+from voxcpm_client.messages import responses
+from voxcpm_client.messages.requests import turn_config
 from voxcpm_client.status import CallStatus
-from voxcpm_client.text import Pause, Text, parts, pieces
-from voxcpm_client.text_window import NO_LIMIT, TextWindow
+from voxcpm_client.texts.text import Pause, Text, parts, pieces
+from voxcpm_client.transport.connection import Connection
+from voxcpm_client.transport.request_queue import RequestQueue
+from voxcpm_client.transport.retry import Attempts
+from voxcpm_client.transport.text_window import NO_LIMIT, TextWindow
+from voxcpm_client.values.arguments import check_options, check_position, check_string
+from voxcpm_client.values.options import TurnOptions
+from voxcpm_client.values.results import Chunk, Header, Speech, SpeechWarning, Summary
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
-LIMIT_SECONDS = 30.0  # for the question for the limit of text
+LIMIT_SECONDS = 30.0  # seconds for the question for the limit of text
 
 
 class AsyncStream:
@@ -59,7 +59,7 @@ class AsyncStream:
         self._text = text
         self._timeout = timeout
         self._requests = RequestQueue(pb.GenerateRequest(config=config))
-        self._by_flush = config.segmentation.mode == pb.SEGMENTATION_MODE_MANUAL  # which this client cannot wait for
+        self._by_flush = config.segmentation.mode == pb.SEGMENTATION_MODE_MANUAL  # this client cannot wait for a flush
         self._window = TextWindow()
         self._window.was_read = text is not None  # the text has a task of its own
         self._attempts: Attempts | None = None
@@ -113,7 +113,7 @@ class AsyncStream:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._feeder = self._reading = None  # their exceptions refer to this stream
         if self._responses is not None:
-            await self._responses.aclose()  # which refers to the call, and the call to it
+            await self._responses.aclose()  # the generator and the call refer to each other
         self._call = self._responses = self._status = None  # each holds the channel
 
     def __aiter__(self) -> Self:
@@ -153,7 +153,7 @@ class AsyncStream:
         """The next message; None at the end."""
         if self._ended:
             return None
-        # In a task of its own, because grpc.aio cancels the whole call if a reader is cancelled.
+        # The reading has a task of its own, because grpc.aio cancels the whole call if a reader is cancelled.
         reading = self._reading = self._reading or asyncio.create_task(self._receive())
         try:
             return await asyncio.shield(reading)
@@ -197,7 +197,7 @@ class AsyncStream:
                     )
                 await self._connection.recover(failed, self._attempts, self.request_id, answered=self._answered)
             finally:
-                del failed  # which refers to this frame
+                del failed  # the error refers to this frame
             self._raise_feeder_error()
             self._start_call(self._attempts)
 
@@ -251,7 +251,7 @@ class AsyncStream:
                 try:
                     raise error
                 finally:
-                    del error  # which refers to this frame
+                    del error  # the error refers to this frame
 
 
 class AsyncSession(AsyncStream):
@@ -329,6 +329,6 @@ class AsyncSession(AsyncStream):
     async def finish(self) -> None:
         """Send no more text. The stream ends when all of the text has been spoken."""
         self._connection.check()
-        # Without a Finish message: the server could end the call before the half-close arrives, and proxies such as
+        # No Finish message is sent: the server could end the call before the half-close arrives, and proxies such as
         # HAProxy 2.6 then reset the stream instead of forwarding the status.
         await self._requests.close()

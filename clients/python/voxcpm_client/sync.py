@@ -13,15 +13,14 @@ import grpc
 
 from voxcpm_client.admin import RegisteredLora
 from voxcpm_client.client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
-from voxcpm_client.model_info import ModelInfo, ServedModel
-from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
-from voxcpm_client.recordings import Recording
-from voxcpm_client.results import Speech
-from voxcpm_client.server_stats import ServerStats
-from voxcpm_client.sync_loop import ClientLoop
-from voxcpm_client.sync_stream import Session, Stream
-from voxcpm_client.text import Text
-from voxcpm_client.voices import Latents, Voice
+from voxcpm_client.messages.model_info import ModelInfo, ServedModel
+from voxcpm_client.messages.server_stats import ServerStats
+from voxcpm_client.sync_stream import ClientLoop, Session, Stream
+from voxcpm_client.texts.text import Text
+from voxcpm_client.values.options import SpeechOptions, VoiceKind, VoiceOptions
+from voxcpm_client.values.recordings import Recording
+from voxcpm_client.values.results import Speech
+from voxcpm_client.values.voices import Latents, Voice
 from voxcpm_grpc.audio import AudioFormat
 
 
@@ -228,7 +227,7 @@ class Client:
         """List voices: stored ones, newest first, and then the presets.
 
         Args:
-            kind: Only voices of this kind: `prompt`, `reference` or `hifi`. Default: `None`, all kinds.
+            kind: Only voices of this kind: `prompt`, `reference`, `hifi` or `speaker`. Default: `None`, all kinds.
             labels: Only voices with a name that has all of these labels. Default: `None`.
             model: Only voices of this model, one of `list_models`. Default: `""`, the voices of all models.
         """

@@ -1,14 +1,38 @@
-"""One Generate stream of the blocking client."""
+"""One Generate stream of the blocking client, and the event loop that runs it."""
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
-from voxcpm_client.options import TurnOptions
-from voxcpm_client.results import Chunk, Header, Speech, SpeechWarning, Summary
+from voxcpm_client.errors import UnusableClient
 from voxcpm_client.stream import AsyncSession, AsyncStream
-from voxcpm_client.sync_loop import ClientLoop
+from voxcpm_client.values.options import TurnOptions
+from voxcpm_client.values.results import Chunk, Header, Speech, SpeechWarning, Summary
+from voxcpm_grpc.aio.event_loops import LoopError, LoopThread
+
+T = TypeVar("T")
+
+
+class ClientLoop(LoopThread):
+    """A thread that runs the calls of a blocking client."""
+
+    def __init__(self) -> None:
+        super().__init__("client")
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and return its result. Raises UnusableClient if it cannot run here, or if the client was
+        closed meanwhile."""
+        try:
+            return super().run(coroutine)
+        except LoopError as error:
+            raise UnusableClient(str(error)) from None
+        except CancelledError:
+            if self.stopped:
+                raise UnusableClient("the client was closed during this call") from None
+            raise
 
 
 class Stream:

@@ -6,17 +6,18 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Literal, Unpack, get_args
 
-from voxcpm_client import responses, upload
-from voxcpm_client.arguments import check_labels, check_options, check_string, check_strings
-from voxcpm_client.connection import Connection
 from voxcpm_client.errors import InvalidArgument
-from voxcpm_client.hifi import hifi_upload, load
-from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
-from voxcpm_client.recordings import Recording
-from voxcpm_client.requests import duration
-from voxcpm_client.retry import Attempts
-from voxcpm_client.upload import Upload
-from voxcpm_client.voices import Latents, Voice
+from voxcpm_client.messages import responses
+from voxcpm_client.messages.requests import duration
+from voxcpm_client.transport.connection import Connection
+from voxcpm_client.transport.retry import Attempts
+from voxcpm_client.uploads import upload
+from voxcpm_client.uploads.hifi import hifi_upload, load
+from voxcpm_client.uploads.upload import Upload
+from voxcpm_client.values.arguments import check_labels, check_options, check_string, check_strings
+from voxcpm_client.values.options import SpeechOptions, VoiceKind, VoiceOptions
+from voxcpm_client.values.recordings import Recording
+from voxcpm_client.values.voices import Latents, Voice
 from voxcpm_grpc.audio import AudioFormat
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -142,12 +143,12 @@ class VoiceCalls:
         """List voices: stored ones, newest first, and then the presets.
 
         Args:
-            kind: Only voices of this kind: `prompt`, `reference` or `hifi`. Default: `None`, all kinds.
+            kind: Only voices of this kind: `prompt`, `reference`, `hifi` or `speaker`. Default: `None`, all kinds.
             labels: Only voices with a name that has all of these labels. Default: `None`.
             model: Only voices of this model, one of `list_models`. Default: `""`, the voices of all models.
         """
         if kind is not None and kind not in get_args(VoiceKind):
-            raise InvalidArgument(f"kind is {kind!r}; it must be prompt, reference or hifi", field="kind")
+            raise InvalidArgument(f"kind is {kind!r}; it must be one of {', '.join(get_args(VoiceKind))}", field="kind")
         check_string(model, "model")
         check_labels(labels)
         number: Any = pb.VoiceKind.Value(f"VOICE_KIND_{kind.upper()}") if kind else pb.VOICE_KIND_UNSPECIFIED

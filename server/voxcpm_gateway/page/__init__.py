@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
-from voxcpm_client.target import parse
-from voxcpm_gateway.credentials import caller_client
+from voxcpm_client.transport.target import parse
 from voxcpm_gateway.errors import HttpError
+from voxcpm_gateway.exchange import Route
 from voxcpm_gateway.page.encoding import encode, offered
+from voxcpm_gateway.requests.callers import caller_client
+from voxcpm_gateway.routes.websocket import MAX_WAITING_CHARS
 from voxcpm_gateway.state import GatewayState
-from voxcpm_gateway.websocket import MAX_WAITING_CHARS
 
 if TYPE_CHECKING:
     from voxcpm_gateway.config import GatewayConfig
@@ -35,7 +36,7 @@ POLICY = "; ".join(
         "style-src 'self'",
         "img-src 'self'",
         "connect-src 'self'",
-        "media-src blob:",  # the recording, before it is used
+        "media-src blob:",  # the page plays the recording before it is used
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
@@ -46,7 +47,7 @@ HEADERS = {
     "permissions-policy": "microphone=(self), camera=(), geolocation=()",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
-    "cache-control": "no-cache",  # with an ETag: a new version of the gateway shows at once
+    "cache-control": "no-cache",  # an ETag goes with it, so that a new version of the gateway shows at once
 }
 
 
@@ -84,12 +85,19 @@ async def _model(request: Request) -> Response:
         "model": info.model,
         "version": info.server_version,
         "sample_rate": info.output_sample_rate,
+        "sampling": list(info.sampling_fields),
         "timesteps": list(info.inference_timesteps),
         "default_timesteps": info.default_timesteps,
         "default_cfg_value": info.default_cfg_value,
+        "default_temperature": info.default_sampling.get("temperature", 1.0),
         "presets": list(info.presets),
         "default_voice": info.default_voice,
+        "voice_kinds": list(info.voice_kinds),
+        "styles": info.styles,
+        "needs_voice": info.needs_voice,
+        "chooses_voice": not info.needs_voice and "speaker" not in info.voice_kinds,
         "languages": list(info.languages),
+        "speech_languages": list(info.speech_languages),
         "max_recording_seconds": min(info.limits.max_prompt_seconds, info.limits.max_reference_seconds),
         "max_recording_bytes": info.limits.max_inline_audio_bytes,
         "max_text_chars": MAX_WAITING_CHARS,

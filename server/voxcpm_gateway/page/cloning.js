@@ -19,6 +19,7 @@ export class Cloning extends EventTarget {
     Object.assign(this, { server, announce });
     this.recording = null; // {blob, base64, seconds}
     this.recorder = null;
+    this.styles = true; // until the model is known
     for (const input of document.querySelectorAll("[name=mode]")) input.addEventListener("change", () => this.show());
     for (const id of ["consent", "transcript", "voice-name"]) $(id).addEventListener("input", () => this.show());
     $("file").addEventListener("change", () => this.takeFile());
@@ -33,6 +34,17 @@ export class Cloning extends EventTarget {
     this.dispatchEvent(new CustomEvent("failure", { detail: error }));
   }
 
+  /** Offer what the model takes from a recording. */
+  describe({ voice_kinds: kinds, styles }) {
+    const modes = [...document.querySelectorAll("[name=mode]")];
+    const offered = modes.filter(({ value }) => kinds.includes(value));
+    for (const input of modes) input.closest("label").hidden = !offered.includes(input);
+    if (offered.length && !offered.some(({ checked }) => checked)) offered[0].checked = true;
+    $("modes").hidden = offered.length < 2;
+    this.styles = styles;
+    this.show();
+  }
+
   get mode() {
     return document.querySelector("[name=mode]:checked").value;
   }
@@ -44,7 +56,7 @@ export class Cloning extends EventTarget {
   show() {
     const needsTranscript = this.mode !== "reference";
     $("transcript-field").hidden = !needsTranscript;
-    $("clone-style-field").hidden = needsTranscript;
+    $("clone-style-field").hidden = needsTranscript || !this.styles;
     const problem = this.problem();
     $("save").disabled = Boolean(problem) || !$("voice-name").value.trim();
     $("clone-hint").textContent = problem ?? "Ready. Press Speak to use the recording without storing it.";
@@ -64,7 +76,7 @@ export class Cloning extends EventTarget {
     if (problem) throw new Error(problem);
     const audio = this.recording.base64;
     const transcript = `${$("transcript").value.trim()} `; // the text follows without a separator
-    const style = $("clone-style").value.trim();
+    const style = this.styles ? $("clone-style").value.trim() : "";
     switch (this.mode) {
       case "reference":
         return { reference: { audio }, ...(style && { style }) };

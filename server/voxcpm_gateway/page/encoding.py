@@ -10,16 +10,16 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from voxcpm_gateway.bodies import read
 from voxcpm_gateway.errors import HttpError
-from voxcpm_gateway.speech_request import FORMATS
+from voxcpm_gateway.requests.bodies import read
+from voxcpm_gateway.speech.speech_request import FORMATS
 from voxcpm_gateway.state import GatewayState
 from voxcpm_grpc.audio.effects import Effects
 from voxcpm_grpc.audio.encode import OutputPipeline
 from voxcpm_grpc.audio.formats import SAMPLE_RATES, AudioFormat, Encoding, usual_rate
 
 ENCODED = ("mp3", "flac", "opus")
-PACKAGES = ("av", "soxr")  # of the extra `server`; a gateway alone may lack them
+PACKAGES = ("av", "soxr")  # the extra `server` has them; a gateway alone may lack them
 PIECE_SECONDS = 1
 FULL_SCALE = 32768
 

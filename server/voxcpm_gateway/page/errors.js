@@ -20,6 +20,7 @@ export const FIELDS = {
   speed: { label: "Speed", input: "speed" },
   volume_gain_db: { label: "Volume", input: "volume" },
   language: { label: "Language", input: "language" },
+  speech_language: { label: "Language", input: "speech-language" },
   first_segment: { label: "Start within the first sentence", input: "eager" },
   style: { label: "Description", input: "style" },
   voice: { label: "Voice", input: "" },

@@ -66,10 +66,11 @@ export function settingsOfStream() {
     input.focus();
     throw new Error(fault);
   }
-  const number = (id) => ($(id).value.trim() === "" ? undefined : Number($(id).value));
+  const isUnset = (id) => $(id).value.trim() === "" || $(id).closest(".fields").hidden;
+  const number = (id) => (isUnset(id) ? undefined : Number($(id).value));
   const found = {
     timesteps: number("timesteps"),
-    language: $("language").value.trim() || undefined,
+    ...languages(),
     first_segment: $("eager").checked ? "eager" : undefined,
   };
   for (const [id, option] of Object.entries(NUMBERS)) found[option] = number(id);
@@ -77,6 +78,13 @@ export function settingsOfStream() {
     if (Number($(id).value) !== usual) found[option] = Number($(id).value);
   }
   return found;
+}
+
+/** The language of the text, which is also that of the speech if the model can be told one. */
+function languages() {
+  const told = !$("speech-language-field").hidden;
+  const language = (told ? $("speech-language").value : $("language").value.trim()) || undefined;
+  return { language, speech_language: told ? language : undefined };
 }
 
 /** The values of all settings by their ids, as `restoreFields` takes them. */
@@ -89,16 +97,32 @@ export function restoreFields(values) {
   for (const one of settings()) {
     if (one.type === "checkbox") one.checked = values[one.id] ?? one.defaultChecked;
     else one.value = values[one.id] ?? one.defaultValue ?? "";
+    if (one.selectedIndex === -1) one.selectedIndex = 0; // another model had this value
     if (one.dataset.checked !== undefined) check(one);
   }
   Object.keys(SLIDERS).forEach(showSlider);
 }
 
-/** Fill in what depends on the model. */
+/** Show the settings that the model has, and fill in what depends on it. An older server does not list them. */
 export function describeFields(model) {
+  for (const [id, option] of Object.entries({ ...NUMBERS, timesteps: "timesteps" })) {
+    const field = $(id).closest(".fields");
+    field.hidden = model.sampling.length > 0 && !model.sampling.includes(option);
+  }
+  describeLanguages(model.speech_languages);
   const steps = model.timesteps.map((count) => new Option(String(count), String(count)));
   const chosen = $("timesteps").value;
   $("timesteps").replaceChildren(new Option(`Default (${model.default_timesteps})`, ""), ...steps);
   $("timesteps").value = steps.some(({ value }) => value === chosen) ? chosen : "";
   $("cfg").placeholder = String(model.default_cfg_value);
+  $("temperature").placeholder = String(model.default_temperature);
+}
+
+/** A model that can be told a language has a choice of them; other models take the language of the text alone. */
+function describeLanguages(tags) {
+  const names = new Intl.DisplayNames("en", { type: "language" });
+  const choices = tags.map((tag) => new Option(names.of(tag), tag)).sort((one, other) => one.text.localeCompare(other.text));
+  $("speech-language").replaceChildren(new Option("That of the text", ""), ...choices);
+  $("speech-language-field").hidden = !tags.length;
+  $("language").closest(".fields").hidden = tags.length > 0;
 }

@@ -296,7 +296,7 @@ server.addEventListener("ready", async () => {
   count();
   try {
     const { wanted } = voices.list;
-    await voices.list.load(model);
+    await voices.load(model);
     if (wanted) chooseVoice(wanted);
     announce(again ? "Connected again." : "Ready.");
   } catch (error) {

@@ -133,7 +133,7 @@ export function client({ text, options, format, keyed, grpc }) {
 
 /** @param {Request} request */
 export function grpcurl({ text, options, format, keyed, grpc }) {
-  const { cfg_value, temperature, seed, timesteps, style, speed, volume_gain_db, language, first_segment } = options;
+  const { cfg_value, temperature, seed, timesteps, style, speed, volume_gain_db, language, speech_language, first_segment } = options;
   const sampling = defined({ cfg_value, temperature, seed, inference_timesteps: timesteps });
   const audio = { audio: { data: MARK } };
   const some = (values) => (Object.keys(defined(values)).length ? defined(values) : undefined);
@@ -144,7 +144,7 @@ export function grpcurl({ text, options, format, keyed, grpc }) {
       inline_prompt: options.prompt && { ...audio, transcript: options.prompt.transcript },
       inline_reference: options.reference && audio,
     }),
-    turn: some({ style, speed, volume_gain_db, sampling: some(sampling) }),
+    turn: some({ style, language: speech_language, speed, volume_gain_db, sampling: some(sampling) }),
     segmentation: some({ language, first_segment: first_segment && `FIRST_SEGMENT_${first_segment.toUpperCase()}` }),
     output: { encoding: `AUDIO_ENCODING_${ENCODINGS[format].toUpperCase()}` },
   });

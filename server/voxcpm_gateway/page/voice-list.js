@@ -8,6 +8,8 @@ const ABOUT = {
   reference: "A stored voice with the timbre of its recording",
   hifi: "A stored voice, as near to its recording as possible",
 };
+const NONE_FOUND = "No voice has this in its name or its description.";
+const NONE_STORED = "No voice is stored yet. This model speaks with the voice of a recording: clone one.";
 const $ = (id) => document.getElementById(id);
 
 /** Event "change": another voice is chosen. Event "failure" (detail: the error). */
@@ -44,19 +46,19 @@ export class VoiceList extends EventTarget {
 
   /** Show the voices of the server. */
   async load(model, chosen = this.value) {
-    const { voices } = await (await this.server.request(VOICES)).json();
+    const { voices } = await (await this.server.request(`${VOICES}?model=${encodeURIComponent(model.model)}`)).json();
     const presets = new Set(model.presets);
     const every = voices.flatMap((voice) => choices(voice, voice.preset ?? presets.has(voice.id)));
     const whole = new Set(every.filter(({ kind }) => kind === "hifi").map(({ name }) => name));
     const cards = every.filter(({ name, kind, stored }) => !stored || kind === "hifi" || !whole.has(name)); // not its parts
-    if (!model.default_voice || cards.length) cards.push(chosenByModel());
+    if (model.chooses_voice && (!model.default_voice || cards.length)) cards.push(chosenByModel());
     for (const card of cards) card.isDefault = card.value === (model.default_voice || NO_VOICE);
     this.voices = cards;
     $("voices").replaceChildren(...cards.map((card) => this.element(card)));
     $("voice-filter-field").hidden = cards.length <= MOST_WITHOUT_FILTER;
     this.filter();
     this.showSamples();
-    if (!this.choose(chosen)) this.choose(model.default_voice || NO_VOICE);
+    if (!this.choose(chosen) && !this.choose(model.default_voice || NO_VOICE) && cards.length) this.choose(cards[0].value);
     this.wanted = "";
   }
 
@@ -125,6 +127,7 @@ export class VoiceList extends EventTarget {
       shown += !element.hidden;
     }
     $("no-voices").hidden = shown > 0;
+    $("no-voices").textContent = this.voices.length ? NONE_FOUND : NONE_STORED;
   }
 }
 

@@ -3,7 +3,13 @@
 import { Cloning } from "./cloning.js";
 import { choices, NO_VOICE, VoiceList } from "./voice-list.js";
 
-const SOURCES = ["list", "describe", "clone"];
+/** The sources of a voice, and whether a model has them. */
+const SOURCES = {
+  list: (model) => model.voice_kinds.length > 0,
+  describe: (model) => model.styles && model.chooses_voice,
+  clone: (model) => model.voice_kinds.some((kind) => kind !== "speaker"),
+};
+const MADE_UP = "The model makes up a voice that fits; with the same seed it is the same.";
 const $ = (id) => document.getElementById(id);
 
 /** Event "change": another voice is chosen. Event "failure" (detail: the error). */
@@ -15,6 +21,7 @@ export class Voices extends EventTarget {
   constructor(server, samples) {
     super();
     this.server = server;
+    this.offered = Object.keys(SOURCES); // until the model is known
     const announce = (text) => ($("voice-status").textContent = text);
     this.list = new VoiceList(server, samples);
     this.cloning = new Cloning(server, announce);
@@ -35,6 +42,20 @@ export class Voices extends EventTarget {
     this.show();
   }
 
+  /** Show what the model can do, and its voices. */
+  async load(model) {
+    this.offered = Object.keys(SOURCES).filter((source) => SOURCES[source](model));
+    for (const input of document.querySelectorAll("[name=source]")) {
+      input.closest("label").hidden = !this.offered.includes(input.value);
+    }
+    $("sources").hidden = this.offered.length < 2;
+    this.cloning.describe(model);
+    this.source = this.source; // or the first one that the model has
+    await this.list.load(model);
+    if (!this.list.voices.length && this.source === "list" && this.offered.includes("clone")) this.source = "clone";
+    this.show();
+  }
+
   changed() {
     this.show();
     this.dispatchEvent(new Event("change"));
@@ -45,12 +66,25 @@ export class Voices extends EventTarget {
   }
 
   set source(source) {
-    document.querySelector(`[name=source][value=${SOURCES.includes(source) ? source : "list"}]`).checked = true;
+    const found = this.offered.includes(source) ? source : this.offered[0];
+    document.querySelector(`[name=source][value=${found}]`).checked = true;
     this.show();
   }
 
   show() {
-    for (const source of SOURCES) $(`source-${source}`).hidden = this.source !== source;
+    for (const source of Object.keys(SOURCES)) $(`source-${source}`).hidden = this.source !== source;
+    $("delivery-field").hidden = !this.takesDelivery;
+    $("style-hint").textContent = this.needsStyle ? MADE_UP : `${MADE_UP} Without a description it makes up any voice.`;
+  }
+
+  /** True if the chosen voice of the list, which is built into the model, follows a description of the delivery. */
+  get takesDelivery() {
+    return Boolean(this.server.model?.styles) && this.list.chosen?.kind === "speaker";
+  }
+
+  /** True if a description must be given, because the list has the voice that the model makes up without one. */
+  get needsStyle() {
+    return this.offered.includes("list");
   }
 
   /** The name of the chosen voice for a link; empty if a link cannot carry it. */
@@ -64,15 +98,17 @@ export class Voices extends EventTarget {
     switch (this.source) {
       case "list": {
         const voice = this.list.value;
-        return voice === NO_VOICE ? { no_voice: true } : voice ? { voice } : {};
+        if (!voice && this.server.model?.needs_voice) throw new Error("Choose a voice first, or clone one.");
+        const style = this.takesDelivery ? $("delivery").value.trim() : "";
+        return { ...(voice === NO_VOICE ? { no_voice: true } : voice && { voice }), ...(style && { style }) };
       }
       case "describe": {
         const style = $("style").value.trim();
-        if (!style) {
+        if (!style && this.needsStyle) {
           $("style").focus();
           throw new Error("Describe the voice first, or choose one from the list.");
         }
-        return { style };
+        return style ? { style } : {};
       }
       default:
         return this.cloning.options();

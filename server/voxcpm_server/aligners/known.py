@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from voxcpm_grpc.errors import StartupError
 from voxcpm_server.aligners.aligner import Aligner
 
-GROUP = "voxcpm_grpc.aligners"  # of entry points
+GROUP = "voxcpm_grpc.aligners"  # entry points have this group
 BUNDLED = "english"
-PACKAGE = "pocketsphinx"  # of the bundled aligner
+PACKAGE = "pocketsphinx"  # the bundled aligner needs it
 
 
 def usable(names: Sequence[str]) -> list[str]:

@@ -10,23 +10,22 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import Any
 
 import numpy as np
 
 from voxcpm_grpc import logs
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc.process import SPAWN
+from voxcpm_grpc.helper_process import READY, HelperProcess
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_server.aligners.aligner import Timed
 from voxcpm_server.aligners.messages import Begin, Drop, Finish, Found, Message, Outcome, Push
-from voxcpm_server.aligners.process import READY, serve
+from voxcpm_server.aligners.process import serve
 
 log = logging.getLogger(__name__)
 TIMEOUT = 30.0  # seconds for an answer, which takes some milliseconds on a core of its own
 STARTUP_SECONDS = 120.0
-RETRY_SECONDS = 60.0  # after a start that failed, and between two warnings
-MAX_BACKLOG_SECONDS = 120.0  # of speech that waits for a process; what comes then is not aligned
+RETRY_SECONDS = 60.0  # seconds after a start that failed, and between two warnings
+MAX_BACKLOG_SECONDS = 120.0  # seconds of speech that waits for a process; later speech is not aligned
 ENDED = Found(outcome=Outcome.ENDED)
 OnFound = Callable[[Sequence[Timed], Outcome], None]
 
@@ -40,7 +39,7 @@ class AlignerPool:
     def __init__(self, names: Sequence[str], processes: int = 1, *, log: LogOptions = logs.DEFAULT) -> None:
         self._processes = [_Process(names, log) for _ in range(processes)]
         self._ids = itertools.count()
-        self._next_warning = 0.0  # no earlier than this time
+        self._next_warning = 0.0  # the next warning comes no earlier than this
 
     async def start(self) -> None:
         """Start the processes, and wait until they are ready. Raises StartupError."""
@@ -130,21 +129,17 @@ class _Process:
     """
 
     def __init__(self, names: Sequence[str], log_options: LogOptions) -> None:
-        self._names = names
-        self._log_options = log_options
+        self._helper = HelperProcess(serve, names, log_options, name="align")
         self._messages: queue.SimpleQueue[tuple[RunningAlignment, Message, float] | None] = queue.SimpleQueue()
-        self._process: Any = None
-        self._pipe: Any = None
-        self._begun: set[int] = set()  # alignments of the process that runs
-        self._closed = False
-        self._next_start = 0.0  # no earlier than this time, after a start that failed
+        self._begun: set[int] = set()  # the process that runs has begun these alignments
+        self._next_start = 0.0  # after a start that failed, the next one comes no earlier than this
         self._thread: Thread | None = None
         self.backlog_seconds = 0.0
         self.open = 0
 
     @property
     def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
+        return self._helper.pid
 
     async def start(self) -> None:
         """Raises StartupError."""
@@ -158,17 +153,16 @@ class _Process:
             self._thread.start()
 
     def stop(self) -> None:
-        self._closed = True
         self._messages.put(None)
-        self._kill()
+        self._helper.close()
 
     def join(self) -> None:
         if self._thread is not None:
             self._thread.join()
-        self._kill()  # again, for a process that was just starting
+        self._helper.close()
 
     def _run(self) -> None:
-        while (item := self._messages.get()) is not None and not self._closed:
+        while (item := self._messages.get()) is not None and not self._helper.closed:
             alignment, message, seconds = item
             found = self._ask(message)
             with suppress(RuntimeError):  # the loop has ended
@@ -190,51 +184,41 @@ class _Process:
     def _exchange(self, message: Message) -> Found | None:
         """The answer; None if the process was lost."""
         try:
-            self._pipe.send(message)
-            if self._pipe.poll(TIMEOUT):
-                found: Found = self._pipe.recv()
+            self._helper.pipe.send(message)
+            if self._helper.pipe.poll(TIMEOUT):
+                found: Found = self._helper.pipe.recv()
                 if found.outcome is not Outcome.GOES_ON:
                     self._begun.discard(message.id)
                 return found
         except (EOFError, OSError):
             pass
-        if not self._closed:
+        if not self._helper.closed:
             log.warning("the process that aligns words was stopped; the times of some words are estimated")
-        self._kill()
+        self._helper.stop()
         self._begun.clear()
         return None
 
     def _runs(self) -> bool:
         """True if the process runs. Starts it if it does not; if that fails, not again for a while."""
-        if self._process is not None and self._process.is_alive():
-            return True
-        if self._closed or time.monotonic() < self._next_start:
+        if self._helper.closed or time.monotonic() < self._next_start:
             return False
         try:
             self._start()
         except StartupError as error:
-            if not self._closed:
+            if not self._helper.closed:
                 log.warning("%s; the times of words are estimated", error)
             self._next_start = time.monotonic() + RETRY_SECONDS
-            self._kill()
+            self._helper.stop()
             return False
         return True
 
     def _start(self) -> None:
-        self._pipe, theirs = SPAWN.Pipe()
-        process = SPAWN.Process(target=serve, args=(theirs, self._names, self._log_options), name="align", daemon=True)
-        process.start()
-        self._process = process  # after its start, because `stop` in another thread needs a running process
-        theirs.close()  # only the child holds it, so that the pipe ends when the child dies
         try:
-            if self._closed or not self._pipe.poll(STARTUP_SECONDS):
-                raise StartupError(f"the process that aligns words was not ready after {STARTUP_SECONDS:g} s")
-            if (fault := self._pipe.recv()) != READY:
-                raise StartupError(fault)
+            first = self._helper.start(STARTUP_SECONDS)
+        except TimeoutError:
+            raise StartupError(f"the process that aligns words was not ready after {STARTUP_SECONDS:g} s") from None
         except (EOFError, OSError):
             raise StartupError("the process that aligns words ended at its start; its log may say why") from None
-
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
+        if first != READY:
+            raise StartupError(first.decode())
+        self._next_start = 0.0

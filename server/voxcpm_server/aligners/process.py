@@ -14,6 +14,7 @@ import numpy as np
 
 from voxcpm_grpc.audio.resample import StreamResampler
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.helper_process import READY
 from voxcpm_grpc.ipc.process import set_up
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_server.aligners.aligner import Aligner, Alignment, Timed
@@ -21,7 +22,6 @@ from voxcpm_server.aligners.known import load
 from voxcpm_server.aligners.messages import Begin, Drop, Finish, Found, Message, Outcome, Push
 
 log = logging.getLogger(__name__)
-READY = ""
 ROUNDING = 1e-6  # seconds by which a word may begin before the end of the one before it
 
 
@@ -33,9 +33,9 @@ def serve(pipe: Connection, names: Sequence[str], log_options: LogOptions) -> No
         try:
             alignments = Alignments([load(name) for name in names])
         except StartupError as error:
-            pipe.send(str(error))
+            pipe.send_bytes(str(error).encode())
             return
-        pipe.send(READY)
+        pipe.send_bytes(READY)
         while True:
             pipe.send(alignments.answer(pipe.recv()))
 

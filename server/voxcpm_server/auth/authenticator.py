@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from voxcpm_grpc.credentials import MAX_CREDENTIAL_BYTES, fault, size_of
 from voxcpm_grpc.errors import Exhausted, Reason, Unauthenticated
+from voxcpm_grpc.network.credentials import MAX_CREDENTIAL_BYTES, fault, size_of
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.auth.keys import PREFIX, Keys
 from voxcpm_server.auth.principal import Principal
@@ -15,7 +15,7 @@ from voxcpm_server.auth.watched_file import WatchedFiles
 
 Metadata = Iterable[tuple[str, str | bytes]]
 Certificate = Mapping[str, Iterable[bytes]]
-"""As `ServicerContext.auth_context` returns them: `x509_common_name` and others."""
+"""The properties that `ServicerContext.auth_context` returns: `x509_common_name` and others."""
 SCHEME = "bearer"
 
 

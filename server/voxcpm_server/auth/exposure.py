@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from voxcpm_grpc.addresses import is_loopback
-from voxcpm_grpc.listen_address import is_unix
+from voxcpm_grpc.network.addresses import is_loopback, is_unix
 from voxcpm_grpc.settings.schema import Settings
 
 

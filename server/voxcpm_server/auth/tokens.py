@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 ALGORITHMS = ("EdDSA", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512")
 """Signatures with a private key. A token that names a shared secret or no signature at all is refused."""
-LEEWAY_SECONDS = 30.0  # between the clocks of the provider and of this host
-FETCH_SECONDS = 5.0  # longest download of the keys
-KEEP_SECONDS = 300.0  # age at which the keys are read again
-RETRY_SECONDS = 10.0  # between two reads because of unknown keys, which anybody can name
+LEEWAY_SECONDS = 30.0  # seconds between the clocks of the provider and of this host
+FETCH_SECONDS = 5.0  # seconds of the longest download of the keys
+KEEP_SECONDS = 300.0  # from this age on the keys are read again
+RETRY_SECONDS = 10.0  # seconds between two reads because of unknown keys, which anybody can name
 MAX_NAME_CHARS = 256
 
 
@@ -47,7 +47,7 @@ class Tokens:
             self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=FETCH_SECONDS) if url else None
         except jwt.PyJWKClientError:
             raise StartupError(f"auth.jwks is {url}; it must be a URL with https or http, or a file") from None
-        self._keys: dict[str, Any] = {}  # by id
+        self._keys: dict[str, Any] = {}  # the keys of this map are ids
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
 

@@ -13,7 +13,7 @@ from voxcpm_grpc.errors import StartupError
 
 log = logging.getLogger(__name__)
 
-CHECK_SECONDS = 1.0  # between two looks at the files
+CHECK_SECONDS = 1.0  # seconds between two looks at the files
 
 T = TypeVar("T")
 

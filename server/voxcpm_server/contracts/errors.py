@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from voxcpm_grpc.errors import InvalidRequest, NotFound, Reason, VoxCPMError, from_code, reason_of
 
-OURS = {"config": "", "turn": ""}  # that a contract has not
+OURS = {"config": "", "turn": ""}  # a contract lacks these fields
 MISSING = (Reason.VOICE_NOT_FOUND, Reason.PRESET_NOT_FOUND, Reason.MODEL_NOT_FOUND)
 
 

@@ -22,9 +22,16 @@ SAMPLING: Mapping[str, Callable[[str], Any]] = {
     "cfg_value": float,
     "inference_timesteps": int,
     "temperature": float,
+    "top_k": int,
+    "top_p": float,
+    "repetition_penalty": float,
+    "code_temperature": float,
+    "code_top_k": int,
+    "code_top_p": float,
 }
 TURN: Mapping[str, Callable[[str], Any]] = {
     "style": str,
+    "language": str,
     "speed": float,
     "volume_gain_db": float,
     "normalize": _boolean,
@@ -49,5 +56,5 @@ def set_options(turn: pb.TurnConfig, given: Mapping[str, str], holder: str) -> N
             raise refused(field, f"the keys are {', '.join((*SAMPLING, *TURN))}")
         try:
             setattr(turn.sampling if name in SAMPLING else turn, name, kind(text))
-        except (KeyError, ValueError):  # also of a number that the field cannot hold
+        except (KeyError, ValueError):  # the field cannot hold this text, or this number
             raise InvalidRequest(f"{name} is {text[:MAX_SHOWN]!r}; it must be {KINDS[kind]}", field=field) from None

@@ -14,13 +14,13 @@ from google.protobuf.duration_pb2 import Duration
 from voxcpm_grpc.errors import Aborted, InvalidRequest, Reason, Unavailable
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.contracts.errors import in_words_of
+from voxcpm_server.models import Model, Models
 from voxcpm_server.rpc.call import Call
-from voxcpm_server.rpc.models import Model, Models
-from voxcpm_server.rpc.service import VoxCPMService
+from voxcpm_server.services.speech import VoxCPMService
+from voxcpm_server.values.voice import Voice
 from voxcpm_server.voices.uploads import Take
-from voxcpm_server.wire.voice import Voice
 
-MAX_TEXT_BYTES = 5000  # of a text whose audio is one reply, which waits in memory
+MAX_TEXT_BYTES = 5000  # bytes of a text whose audio is one reply, which waits in memory
 AFTER_AUDIO = re.compile(r",? after audio was sent;.*")
 MAX_VOICES = 1000
 PAGE = 100
@@ -96,8 +96,8 @@ class ContractService:
             try:
                 await self._service.speak(each(messages), call, collect)
             except BaseException as error:
-                call.audio_seconds = 0.0  # that were sent
-                if isinstance(error, Aborted):  # which a retry of a stream would repeat
+                call.audio_seconds = 0.0  # seconds that were sent
+                if isinstance(error, Aborted):  # a retry of a stream would repeat the audio
                     cause = AFTER_AUDIO.sub("", error.message)
                     raise Unavailable(f"{cause}; no audio was sent, retry", reason=Reason.NO_ENGINE) from None
                 raise

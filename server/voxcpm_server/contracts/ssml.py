@@ -10,7 +10,7 @@ from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 SPOKEN = ("speak", "p", "s")
-BOUNDARY = "\n\n"  # ends a sentence
+BOUNDARY = "\n\n"  # an empty line ends a sentence
 STRENGTHS: Mapping[str, int] = {  # milliseconds
     "none": 0,
     "x-weak": 100,
@@ -20,7 +20,7 @@ STRENGTHS: Mapping[str, int] = {  # milliseconds
     "x-strong": 1000,
 }
 TIME = re.compile(r"\+?(\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})(ms|s)")
-MAX_BREAK_SECONDS = 60  # of all breaks of a text, because a few bytes stand for each
+MAX_BREAK_SECONDS = 60  # seconds of all breaks of a text, because a few bytes stand for each
 MAX_NAME = 40  # characters of a wrong name in an error
 
 Part = str | int
@@ -63,7 +63,7 @@ class _Reader:
         self._open: list[str] = []
 
     def read(self, document: str) -> list[Part]:
-        parser = expat.ParserCreate("utf-8")  # whatever the document declares
+        parser = expat.ParserCreate("utf-8")  # the encoding does not depend on what the document declares
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = self._start

@@ -1,0 +1,1 @@
+"""One RPC, whatever its service: its sender, admission, trace, delivery. No service comes in."""

@@ -1,8 +1,9 @@
-"""One RPC in progress, the messages of its caller, and the admission of RPCs."""
+"""One RPC in progress, its sender, the messages of its caller, and the admission of RPCs."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import time
 import uuid
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 
@@ -18,14 +20,49 @@ from voxcpm_grpc.errors import Exhausted, InvalidRequest, Reason, VoxCPMError
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.delivery import ReplyWriter
-from voxcpm_server.rpc.peer import Peer
 from voxcpm_server.rpc.tracing import RpcTrace
-from voxcpm_server.speech.playback import Playback
+from voxcpm_server.speech.timing import Playback
+
+IPV6_PREFIX = 64  # a host usually has all addresses of such a network
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The sender of an RPC, as far as its connection tells.
+
+    caller: key of a caller: an IPv4 address, the /64 network of an IPv6 address, or `unix` for all Unix sockets
+    connection: key of one connection of the caller; empty if connections cannot be told apart
+    """
+
+    caller: str
+    connection: str
+
+    def __str__(self) -> str:
+        return self.connection or self.caller
+
+    @classmethod
+    def of(cls, address: str) -> Peer:
+        """The peer at an address as gRPC writes it, such as `ipv4:192.0.2.1:50123`."""
+        kind, _, rest = unquote(address).partition(":")
+        if kind not in ("ipv4", "ipv6"):
+            return cls(caller=kind, connection="")
+        host = rest.rpartition(":")[0].strip("[]").partition("%")[0]
+        try:
+            parsed = ipaddress.ip_address(host)
+        except ValueError:
+            return cls(caller=host, connection=rest)
+        if isinstance(parsed, ipaddress.IPv6Address):
+            mapped = parsed.ipv4_mapped
+            caller = str(mapped or ipaddress.ip_network((parsed, IPV6_PREFIX), strict=False))
+        else:
+            caller = str(parsed)
+        return cls(caller=caller, connection=rest)
+
 
 STREAMS_RETRY_SECONDS = 1.0
 LINGER_SECONDS = 0.25
 UPLOAD_LINGER_SECONDS = 2.0
-UPLOAD_BYTES = 64 << 10  # in LINGER_SECONDS; neither text of a language model nor live audio is that fast
+UPLOAD_BYTES = 64 << 10  # bytes in LINGER_SECONDS; neither text of a language model nor live audio is that fast
 
 
 @dataclass(slots=True)
@@ -41,6 +78,7 @@ class Call:
     first_audible_seconds: from the first segment to the first sample that a listener hears
     arrival_to_audio_seconds: from the arrival of the call to its first audio
     engine_seconds: time of the engine for all segments
+    left_unread: segments whose speech the model ended before it had read their text
     playback: the estimate of the gaps that a listener hears; None for calls without audio
     trace: None if the call is not traced
     admitted: True once the server has identified the caller and found room for the call
@@ -64,6 +102,7 @@ class Call:
     playback: Playback | None = None
     trace: RpcTrace | None = None
     told: VoxCPMError | None = None
+    left_unread: int = 0
     audio_seconds: float = 0.0
     admitted: bool = False
     started: float = field(default_factory=time.monotonic)
@@ -131,11 +170,11 @@ class RequestStream:
         count = 0
         try:
             async with asyncio.timeout(seconds):
-                async for message in self:  # bytes before the start of the service
+                async for message in self:  # these bytes come before the start of the service
                     count += len(message) if isinstance(message, bytes) else message.ByteSize()
         except TimeoutError:
             return count
-        except Exception:  # of a message, or of the connection; the RPC has its error already
+        except Exception:  # the message or the connection is broken; the RPC has its error already
             return 0
         return 0
 
@@ -159,7 +198,7 @@ class AdmissionGate:
         self._max_streams = limits.max_streams
         self._max_of_connection = limits.streams_per_connection
         self._max_of_caller = limits.streams_per_caller
-        self.streams = 0  # that are open
+        self.streams = 0  # so many are open
         self._of_connection: Counter[str] = Counter()
         self._of_caller: Counter[str] = Counter()
 

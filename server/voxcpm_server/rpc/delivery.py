@@ -14,14 +14,14 @@ from typing import Any
 
 import grpc
 
-from voxcpm_grpc.duration_text import duration_text
 from voxcpm_grpc.errors import Aborted, Reason
+from voxcpm_grpc.text.durations import duration_text
 
 log = logging.getLogger(__name__)
 
-STATUS_SECONDS = 10.0  # for the status of a failed RPC; more messages may wait in front of it
-ACKNOWLEDGE_SECONDS = 0.25  # for a peer to take a message and to acknowledge it
-LEAVE_SECONDS = 1.0  # for the task of an RPC whose connection has ended to end, too
+STATUS_SECONDS = 10.0  # seconds for the status of a failed RPC; more messages may wait in front of it
+ACKNOWLEDGE_SECONDS = 0.25  # seconds for a peer to take a message and to acknowledge it
+LEAVE_SECONDS = 1.0  # seconds for the task of an RPC whose connection has ended to end, too
 
 
 class _Departures(logging.Filter):
@@ -42,15 +42,15 @@ class ReplyWriter:
     """
 
     def __init__(self, context: grpc.aio.ServicerContext, seconds: float) -> None:
-        self.shortened = math.inf  # the limit of `shorten`, if there is one
-        self.header_is_stuck = False  # True while gRPC sends the HTTP header; a status would send it a second time
+        self.shortened = math.inf  # `shorten` sets this limit
+        self.header_is_stuck = False  # gRPC sends the HTTP header; a status would send it a second time
         self._context = context
         self._seconds = seconds
         self._rule = "limits.write_seconds"
         self._has_header = False
-        self._timeout: asyncio.Timeout | None = None  # of the write in progress
-        self._since = 0.0  # the loop's time at which it began
-        self._sent = -math.inf  # the loop's time at which gRPC had taken the last message
+        self._timeout: asyncio.Timeout | None = None  # it limits the write in progress
+        self._since = 0.0  # the write began at this time of the loop
+        self._sent = -math.inf  # gRPC had taken the last message at this time of the loop
         self._timer: asyncio.TimerHandle | None = None
 
     def shorten(self, seconds: float, rule: str) -> None:
@@ -85,7 +85,8 @@ class ReplyWriter:
 
     async def _write(self, message: Any) -> None:
         try:
-            if not self._has_header:  # not with the first message: a write that is cut off would leave it half sent
+            # The first message does not carry the header: a write that is cut off would leave it half sent.
+            if not self._has_header:
                 self.header_is_stuck = True
                 await self._context.send_initial_metadata(())
                 self.header_is_stuck, self._has_header = False, True

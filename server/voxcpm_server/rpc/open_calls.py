@@ -30,7 +30,7 @@ class OpenCalls:
         self._idle.set()
         self._refusal: Callable[[], Unavailable] | None = None
         self._seconds: float | None = None
-        self._arrived = -math.inf  # time of the event loop
+        self._arrived = -math.inf  # seconds of the event loop's clock
 
     def __len__(self) -> int:
         return len(self._open)
@@ -58,7 +58,7 @@ class OpenCalls:
         self._arrived = asyncio.get_running_loop().time()
         if self._refusal is not None:
             raise self._refusal()
-        end = asyncio.timeout(None)  # without a timer: only `end` makes it expire
+        end = asyncio.timeout(None)  # it has no timer: only `end` makes it expire
         self._open.add(end)
         self.methods[method] += 1
         self._idle.clear()

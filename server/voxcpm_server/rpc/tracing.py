@@ -17,7 +17,7 @@ import grpc
 
 from voxcpm_grpc import __version__
 from voxcpm_grpc.errors import StartupError, VoxCPMError, code_of
-from voxcpm_grpc.proxies import DIRECT, proxy_of
+from voxcpm_grpc.network.proxies import DIRECT, proxy_of
 from voxcpm_grpc.settings.operation import TracingSettings
 from voxcpm_server.speech.timing import SegmentTiming
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 SERVICE_NAME = "voxcpm-grpc"
-FLUSH_SECONDS = 2.0  # at the end, for the spans that wait
+FLUSH_SECONDS = 2.0  # seconds at the end, for the spans that wait
 NANOSECONDS = 1e9
 # These loggers warn of wrong metadata of callers, and quote it.
 CALLERS_FAULTS = ("opentelemetry.trace.span", "opentelemetry.trace.propagation.tracecontext")
-# Codes that are faults of a server, by the conventions of OpenTelemetry. Others leave the status of its span unset.
+# OpenTelemetry calls these codes faults of a server. Others leave the status of its span unset.
 FAULTS = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 
 
@@ -71,12 +71,13 @@ class Tracing:
                 "service.version": __version__,
                 "service.instance.id": str(uuid.uuid4()),  # each front is an instance
             }
-        ).merge(OTELResourceDetector().detect())  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
+        ).merge(OTELResourceDetector().detect())  # it reads OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
         self._exporter = exporter or OTLPSpanExporter(
             endpoint=settings.endpoint, channel_options=_channel_options(settings.endpoint or "")
         )
         ratio = settings.sample_ratio
-        sampler = None if ratio is None else ParentBased(TraceIdRatioBased(ratio))  # None: that of OTEL_TRACES_SAMPLER
+        # Without a ratio, OTEL_TRACES_SAMPLER has it.
+        sampler = None if ratio is None else ParentBased(TraceIdRatioBased(ratio))
         self._provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer(SERVICE_NAME, __version__)
@@ -112,13 +113,13 @@ class Tracing:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(flushed.set)
 
-        # Not a thread of the loop's executor, for which the end of the loop would wait.
+        # The loop's executor does not run it, because the end of the loop would wait for that.
         threading.Thread(target=flush, name="last traces", daemon=True).start()
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await flushed.wait()
         except TimeoutError:
-            self._exporter.shutdown()  # ends the export in progress
+            self._exporter.shutdown()  # the export in progress ends
         else:
             self._provider.shutdown()
 

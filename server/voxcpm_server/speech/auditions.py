@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from voxcpm_server.speech.chunk_writer import Reply
 from voxcpm_server.speech.session import Session
+from voxcpm_server.speech.writer import Reply
+from voxcpm_server.values.inputs import Audition, Flush, GenerateConfig, GenerateInput, Text, UploadInput
+from voxcpm_server.values.outputs import EndReason
 from voxcpm_server.voices.uploads import after_commit
 from voxcpm_server.wire.fields import inside
-from voxcpm_server.wire.inputs import Audition, Flush, GenerateConfig, GenerateInput, Text, UploadInput
-from voxcpm_server.wire.outputs import EndReason
 
 
 class Auditions:
@@ -32,8 +32,8 @@ class Auditions:
         self._open_session = open_session
         self._reply = reply
         self._preview = preview
-        self.session: Session | None = None  # the latest
-        self.characters = 0  # of all texts
+        self.session: Session | None = None
+        self.characters = 0  # characters of all texts
 
     async def preview(self, text: str) -> None:
         """Speak the preview. Raises VoxCPMError."""

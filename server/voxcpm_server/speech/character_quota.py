@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from voxcpm_grpc.errors import Exhausted, Reason
+from voxcpm_grpc.text.durations import duration_text
+
 WINDOW_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class _Account:
     left: float  # characters; negative if the last segment was longer than what was left
-    at: float  # when `left` was computed, in the time of the event loop
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # of the streams that wait, in their order
+    at: float  # `left` was computed at this time of the event loop
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # the streams that wait take it in their order
 
 
 class CharacterQuotas:
@@ -28,7 +31,7 @@ class CharacterQuotas:
     def __init__(self, per_minute: int, on_spent: Callable[[str, int], None] | None = None) -> None:
         self.per_minute = per_minute
         self._on_spent = on_spent
-        self._accounts: dict[str, _Account] = {}  # of callers whose bucket is not full
+        self._accounts: dict[str, _Account] = {}  # the bucket of these callers is not full
         self._pruned = 0.0
 
     @property
@@ -89,8 +92,21 @@ class CharacterQuota:
         """See CharacterQuotas."""
         return self.quotas.wait(self.caller)
 
-    async def wait_in_order(self) -> None:
-        """See CharacterQuotas."""
+    async def admit(self, *, begun: bool) -> None:
+        """Wait until another segment of a stream may be spoken.
+
+        Raises Exhausted instead if the stream has not begun. A stream that has begun cannot be retried.
+        """
+        if not (seconds := self.wait()):
+            return
+        if not begun:
+            raise Exhausted(
+                f"this caller has used up its quota of text, and the limit is {self.per_minute} characters a minute; "
+                f"retry in {duration_text(seconds)}",
+                retry_after=seconds,
+                reason=Reason.TEXT_QUOTA_USED_UP,
+                limit=self.per_minute,
+            )
         await self.quotas.wait_in_order(self.caller)
 
     def spend(self, characters: int) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+import numpy as np
+
 from voxcpm_grpc.abilities import Abilities
-from voxcpm_grpc.request import Adapter, Conditioning, Finished, FinishReason, VoicePart, content_of, joined
-from voxcpm_server.wire.outputs import Segment
+from voxcpm_grpc.request import Adapter, Conditioning, Finished, FinishReason, ModelInfo, VoicePart, content_of, joined
+from voxcpm_server.text.words.characters import is_speakable
+from voxcpm_server.values.inputs import GenerateConfig
+from voxcpm_server.values.outputs import RequestWarning, Segment, WarningKind
 
 
 class Context:
@@ -22,10 +27,11 @@ class Context:
     that are longer than `max_steps` alone are not carried. The reference stays. Segments with a prompt have no style
     if the model cannot combine them: in a continuation VoxCPM would read it aloud. A turn with another
     style therefore continues no speech before it, and the model chooses its voice anew unless the caller gave one.
-    The same holds for a turn with another LoRA adapter, or with none after one.
+    The same holds for a turn with another language, and for one with another LoRA adapter, or with none after one.
 
     Without references, as with a model that takes none, speech of which the text does not match does not decide the
-    voice: the next segment does. Speech that is too long remains the prompt.
+    voice: the next segment does. Speech that is too long remains the prompt. With a model that takes no prompts either,
+    each segment speaks for itself, with the built-in voice of the stream if the model has such voices.
 
     An engine refuses a segment that has no room behind its conditioning. `shorten` then leaves out speech of the stream
     itself: the oldest carried segments, and at last the voice that the model chose.
@@ -40,18 +46,20 @@ class Context:
         voice: Conditioning,
         *,
         style: str,
+        language: str = "",
         carry: bool,
         max_steps: int,
         abilities: Abilities,
         adapter: Adapter | None = None,
     ) -> None:
-        self._carry = carry
+        self._prompts, self._references = not abilities.prompt, not abilities.reference
+        self._carry = carry and self._prompts
         self._set_voice(voice, is_own=False)
-        self._style, self._adapter = style, content_of(adapter)
+        self._style, self._language, self._adapter = style, language, content_of(adapter)
         self._max_steps = max_steps
-        self._references = not abilities.reference
         self._style_with_prompt = not abilities.style_with_prompt
         self._carried: deque[VoicePart] = deque()
+        self._first_speech: list[np.ndarray] = []  # audio of the segment that decides the voice, at the output rate
 
     @property
     def wants_timbre(self) -> bool:
@@ -59,43 +67,42 @@ class Context:
 
     def conditioning_for(self, segment: Segment) -> tuple[str, str, Conditioning]:
         """The text to generate, its style and its conditioning."""
-        text, conditioning = self._continued(segment)
-        styled = conditioning.prompt is None or self._style_with_prompt
-        return text, self._style if styled else "", conditioning
-
-    def _continued(self, segment: Segment) -> tuple[str, Conditioning]:
         if self.begins_anew(segment):
             self._carried.clear()
             if self._voice_is_own:
                 self._set_voice(Conditioning(), is_own=False)
-        self._style, self._adapter = segment.turn_config.style, content_of(segment.turn_config.adapter)
-        stored = self._voice.prompt
-        if not self._carried:
-            follows = stored is not None and self._voice_is_own
-            return (_spaced(segment) if follows else segment.text), self._voice
-        text = "".join(prompt.text for prompt in self._carried)
-        if stored is None or not self._voice_is_own:  # stored prompts end with a space where their language has them
-            text = text.lstrip()
-        parts = [*self._carried]
-        if stored is not None:
-            text, parts = stored.text + text, [stored, *parts]
-        prompt = joined(parts, text)
-        return _spaced(segment), Conditioning(prompt=prompt, reference=self._voice.reference)
+        config = segment.turn_config
+        self._style, self._language, self._adapter = config.style, config.language, content_of(config.adapter)
+        voice, stored = self._voice, self._voice.prompt
+        follows = stored is not None and self._voice_is_own
+        if self._carried:
+            spoken = "".join(prompt.text for prompt in self._carried)
+            if not follows:  # a caller's prompt ends with a space where its language has them
+                spoken = spoken.lstrip()
+            parts = [*self._carried]
+            if stored is not None:
+                spoken, parts = stored.text + spoken, [stored, *parts]
+            voice = Conditioning(prompt=joined(parts, spoken), reference=voice.reference)
+        text = _spaced(segment) if follows or self._carried else segment.text
+        styled = voice.prompt is None or self._style_with_prompt
+        return text, self._style if styled else "", voice
 
     def begins_anew(self, segment: Segment) -> bool:
-        """True if a segment has another style or LoRA adapter than the segments before it."""
+        """True if a segment has another style, language or LoRA adapter than the segments before it."""
         config = segment.turn_config
-        return config.style not in ("", self._style) or content_of(config.adapter) != self._adapter
+        restyled = config.style not in ("", self._style) or config.language not in ("", self._language)
+        return restyled or content_of(config.adapter) != self._adapter
 
     def remember(self, segment: Segment, finished: Finished) -> None:
         """Record a segment that has finished."""
+        self._first_speech.clear()
         speech = finished.speech
         if speech is None or not speech.steps:
             return
-        complete = finished.reason is FinishReason.STOP
+        complete = finished.reason is FinishReason.STOP and not is_speakable(finished.unread)
         whole = complete and speech.steps <= self._max_steps
         if not self.has_voice:
-            if whole or (complete and not self._references):
+            if self._prompts and (whole or (complete and not self._references)):
                 self._set_voice(Conditioning(prompt=replace(speech, text=segment.text)), is_own=True)
             else:
                 self.remember_timbre(speech)
@@ -111,6 +118,18 @@ class Context:
         if self.wants_timbre:
             self._set_voice(Conditioning(reference=speech.first(self._max_steps)), is_own=True)
 
+    def hear(self, samples: np.ndarray) -> None:
+        """Note audio of the segment in progress, float32 [n] at the output rate."""
+        if self.wants_timbre:
+            self._first_speech.append(samples)
+
+    async def keep_timbre(self, encode: Callable[[np.ndarray], Awaitable[VoicePart]], least: float) -> None:
+        """Keep the voice of first speech that an interrupt cut off, if at least so many samples of it were made."""
+        if self.wants_timbre and sum(map(len, self._first_speech)) >= least:
+            self.remember_timbre(await encode(np.concatenate(self._first_speech)))
+        # An earlier `clear` would lose it, because another interrupt may cancel the encoding.
+        self._first_speech.clear()
+
     def shorten(self, excess: int) -> bool:
         """Leave out speech for which the engine has no room; False if there is none left.
 
@@ -118,7 +137,7 @@ class Context:
         """
         if self._carried:
             freed = 0
-            while self._carried and 2 * freed < excess:  # half, because the texts may free the rest
+            while self._carried and 2 * freed < excess:  # half of it may do, because the texts may free the rest
                 freed += self._carried.popleft().steps
             return True
         if not (self.has_voice and self._voice_is_own):
@@ -134,12 +153,24 @@ class Context:
     def _set_voice(self, voice: Conditioning, *, is_own: bool) -> None:
         self._voice = voice
         self._voice_is_own = is_own  # the voice is speech of this stream
-        self.has_voice = voice.prompt is not None or voice.reference is not None
-        self.needs_speech = self._carry or not self.has_voice
+        self.has_voice = voice.prompt is not None or voice.reference is not None or bool(voice.speaker)
+        self.needs_speech = self._carry or (not self.has_voice and (self._prompts or self._references))
 
     def reset(self) -> None:
         """Forget all speech but the voice."""
         self._carried.clear()
+
+
+def not_carried(config: GenerateConfig, info: ModelInfo) -> tuple[RequestWarning, ...]:
+    """A warning to a caller who asks for CARRY from a model that continues no speech."""
+    if not config.asks_to_carry or info.can("prompt"):
+        return ()
+    voice = "in the voice of the stream" if info.speakers else "and may have another voice"
+    message = (
+        f"continuity is CARRY, and {info.name} continues no speech: each segment speaks for itself, {voice}; let text "
+        "that belongs together be one segment (SEGMENTATION_MODE_TOKENS or MANUAL)"
+    )
+    return (RequestWarning(WarningKind.CONTINUITY, message),)
 
 
 def _spaced(segment: Segment) -> str:

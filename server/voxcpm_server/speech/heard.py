@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from voxcpm_server.speech.caller_words import caller_words
-from voxcpm_server.speech.queues import Unsent
-from voxcpm_server.speech.spoken_words import weight, weights, word_ends
-from voxcpm_server.wire.outputs import Heard, Segment, WordTime
+from voxcpm_server.speech.output import Unsent
+from voxcpm_server.speech.words.caller_words import caller_words
+from voxcpm_server.text.words.spoken_words import LETTER_SECONDS, weight, weights, word_ends
+from voxcpm_server.values.outputs import Heard, Segment, WordTime
 
-MAX_SPANS = 1000  # segments that are remembered, more than an hour of speech
-LETTER_SECONDS = 0.07  # of speech, until a stream has segments to measure
+MAX_SPANS = 1000  # so many segments are remembered: more than an hour of speech
 NOTHING = Heard(turn=0, input_end=0, estimated=False)
 
 
@@ -44,8 +43,8 @@ class SpokenText:
         self._rate = rate
         self._native_rate = native_rate
         self._spans: deque[_Span] = deque()
-        self._forgotten = NOTHING  # at the start of the oldest span
-        self._samples = self._weight = 0.0  # of all segments that were spoken to their end, at speed 1
+        self._forgotten = NOTHING  # the oldest span starts here
+        self._samples = self._weight = 0.0  # they sum up all segments that were spoken to their end, at speed 1
 
     def started(self, segment: Segment, position: int) -> None:
         """The audio of a segment begins at a position of the stream."""
@@ -53,6 +52,11 @@ class SpokenText:
         if len(self._spans) > MAX_SPANS:
             old = self._spans.popleft().segment
             self._forgotten = Heard(turn=old.turn, input_end=old.end, estimated=True)
+
+    def grew(self, segment: Segment) -> None:
+        """The text of a segment, if it is the newest one, is this."""
+        if self._spans and self._spans[-1].segment.key == segment.key:
+            self._spans.append(replace(self._spans.pop(), segment=segment))
 
     def finished(self, position: int, *, complete: bool) -> float:
         """The audio of the newest segment ends at a position of the stream.
@@ -91,7 +95,7 @@ class SpokenText:
         whole = last.whole
         if last.end is None:
             whole = float(made - last.begin)
-            rest = unsent if unsent is not None and unsent.segment is last.segment else None
+            rest = unsent if unsent is not None and unsent.segment.key == last.segment.key else None
             if rest is not None:
                 whole += rest.samples * self._rate / self._native_rate / _speed(last)
             if rest is None or not rest.finished:
@@ -134,7 +138,7 @@ def _within(span: _Span, position: int, known: Sequence[WordTime]) -> Heard:
     """
     segment = span.segment
     ends = [(segment.place(end), passed) for end, passed in _spoken_ends(segment)]
-    last, at, passed = segment.start, float(span.begin), 0.0  # of what is known
+    last, at, passed = segment.start, float(span.begin), 0.0  # what is known ends here
     if known:
         last, at = known[-1].input_end, float(known[-1].end)
         passed = next((passed for end, passed in ends if end >= last), 0.0)

@@ -1,4 +1,4 @@
-"""The reader of a Generate stream: handles the caller's messages."""
+"""The reader of a Generate stream: handles the caller's messages, and cuts their text into turns and segments."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 
+from voxcpm_grpc.aio.peekable_queue import PeekableQueue
 from voxcpm_grpc.errors import InvalidRequest
-from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.limits import LimitSettings
-from voxcpm_server.speech.idle_timeout import IdleTimeout
-from voxcpm_server.speech.queues import End, FlushDone, Interrupted, Silence, Work
-from voxcpm_server.speech.turns import Turns
-from voxcpm_server.wire.inputs import (
+from voxcpm_server.speech.output import End, FlushDone, Interrupted, Silence, Work
+from voxcpm_server.speech.timing import IdleTimeout
+from voxcpm_server.text.lexicon import Lexicon
+from voxcpm_server.text.segments.arriving_text import ArrivingSegmenter, ArrivingText
+from voxcpm_server.text.segments.markup_segmenter import MarkupSegmenter
+from voxcpm_server.text.segments.segmenter import Segmenter
+from voxcpm_server.text.words.characters import is_speakable
+from voxcpm_server.values.inputs import (
     Finish,
     Flush,
     GenerateConfig,
@@ -22,70 +27,99 @@ from voxcpm_server.wire.inputs import (
     Idle,
     Interrupt,
     Pause,
+    SegmentationMode,
     Text,
     TurnChange,
     TurnConfig,
 )
-from voxcpm_server.wire.outputs import EndReason, Segment, Summary
+from voxcpm_server.values.outputs import EndReason, Segment, Summary
+from voxcpm_server.wire.fields import inside
+from voxcpm_server.wire.texts import check_streamed
 
-IDLE_END_SECONDS = 1.0  # for the end of a stream that was idle and had no text
+IDLE_END_SECONDS = 1.0  # seconds for the end of a stream that was idle and had no text
 IDLE_RULE = "limits.stream_idle_seconds"
-MAX_UNANSWERED = 1000  # flushes and interrupts
+MAX_UNANSWERED = 1000  # flushes and interrupts count
 MAX_PAUSES = 1000
+SLICE = 64  # code points that are cut into segments in one callback of the event loop
+BURST = 8  # a flush makes so many segments in one callback
 
 
 class Reader:
     """Cuts the text of the messages into segments, and queues these as work for the speaker.
 
-    turns: cuts the text, and has the settings of turns
+    A turn opens with its first text or pause.
+
     has_prompt: True if the voice has a prompt, with which some models take no style
+    with_lora: completes the settings of a turn by the LoRA adapter of the voice
+    lexicon: of text that is spoken while it arrives
     limits: of the text that waits, and of the time without work
     idle: the timeout of the stream, which ends in the task of the reader
     work: the queue to the speaker
-    waiting: returns all items that wait to be spoken or sent
+    waiting: other items that wait to be spoken or sent
     summary: gets the times of the first text and of the first segment
-    on_segment: receives each segment before it is queued
-    interrupt: stops the speech, and drops everything that was not sent
     shorten: limits the wait for the caller to read a message, in seconds, by the name of a setting
     """
 
     def __init__(
         self,
-        turns: Turns,
+        config: GenerateConfig,
         *,
         info: ModelInfo,
         has_prompt: bool,
+        with_lora: Callable[[TurnConfig], TurnConfig],
+        lexicon: Lexicon,
         limits: LimitSettings,
         idle: IdleTimeout,
         work: PeekableQueue[Work],
-        waiting: Callable[[], Iterable[object]],
+        waiting: Iterable[Iterable[object]],
         summary: Summary,
-        on_segment: Callable[[Segment], None],
-        interrupt: Callable[[Interrupt], Awaitable[None]],
         shorten: Callable[[float, str], None],
     ) -> None:
-        self._turns = turns
+        self.opened = 0  # so many turns have opened so far
+        self.chars = 0  # code points of all text
+        self._segmentation = config.segmentation
+        self._arrives = config.segmentation.mode is SegmentationMode.TOKENS  # text is spoken while it arrives
+        self._turn_config = config.turn  # turns that open from now on have it
+        self._seed = config.turn.sampling.seed  # turns without a seed of their own have it
+        self._lexicon = lexicon
+        self._is_open = False
+        self._segmenter = self._new_segmenter("")  # it belongs to the latest turn
+        self._has_text = False  # any text message counts, even an empty one
+        self._speakable = False  # some of the text can be spoken
         self._info = info
         self._has_prompt = has_prompt
+        self._with_lora = with_lora
         self._max_text_chars = limits.max_text_chars
         self._idle_seconds = limits.stream_idle_seconds
         self._idle = idle
         self._work = work
         self._waiting = waiting
         self._summary = summary
-        self._on_segment = on_segment
-        self._interrupt = interrupt
         self._shorten = shorten
-        self._seed = turns.config.sampling.seed  # of turns without their own
         self._last_read = time.monotonic()
+        self._on_segment: Callable[[Segment], None]
+        self._interrupt: Callable[[Interrupt], Awaitable[None]]
 
-    async def run(self, first: GenerateInput | None, messages: AsyncIterator[GenerateInput]) -> None:
-        """Handle the message `first`, if there is one, and those that follow, to the last.
+    @property
+    def configs(self) -> tuple[TurnConfig, ...]:
+        """The settings of the open turn and of those that open from now on."""
+        return (self._segmenter.turn_config, self._turn_config) if self._is_open else (self._turn_config,)
 
-        Raises InvalidRequest.
+    async def run(
+        self,
+        first: GenerateInput | None,
+        messages: AsyncIterator[GenerateInput],
+        on_segment: Callable[[Segment], None],
+        interrupt: Callable[[Interrupt], Awaitable[None]],
+    ) -> None:
+        """Handle the message `first`, if there is one, and those that follow, to the last. Raises InvalidRequest.
+
+        on_segment: receives each segment before it is queued
+        interrupt: stops the speech, and drops everything that was not sent
         """
+        self._on_segment, self._interrupt = on_segment, interrupt
         try:
-            async with self._idle:
+            async with self._idle.limit():
                 message = first or await self._next(messages)
                 while message is not None and not isinstance(message, Finish | Idle):
                     await self._handle(message)
@@ -98,20 +132,21 @@ class Reader:
                     raise InvalidRequest("a message follows finish, which must be the last", field="finish")
         except TimeoutError:
             await self._on_idle()
+        finally:
+            del self._on_segment, self._interrupt  # their owner refers to this reader
 
     async def _next(self, messages: AsyncIterator[GenerateInput]) -> GenerateInput | None:
         """The next message; None after the last one. A pause of the text meanwhile completes its sentence."""
-        if self._turns.max_wait is None:
+        if self._segmenter.max_wait is None:
             message = await self._idle.wait(anext(messages, None))
         else:
             reading = asyncio.ensure_future(anext(messages, None))
             try:
-                while not reading.done() and (wait := self._turns.max_wait) is not None:
+                while not reading.done() and (wait := self._segmenter.max_wait) is not None:
                     left = max(0.0, self._last_read + wait - time.monotonic())
                     await self._idle.wait(asyncio.wait([reading], timeout=left))
                     if not reading.done():
-                        for segment in self._turns.pause():
-                            self._submit(segment)
+                        self._submit(self._segmenter.pause())
                 message = await self._idle.wait(reading)
             finally:
                 reading.cancel()
@@ -123,27 +158,29 @@ class Reader:
             case Text(text):
                 await self._on_text(text)
             case Flush(tag, end_turn):
-                _check_unanswered(self._waiting())
+                self._check_unanswered()
                 await self._flush()
                 self._work.put(FlushDone(tag))
                 if end_turn:
-                    self._turns.end()
+                    self._end_turn()
             case Pause(milliseconds):
-                _check_pauses(self._waiting())
+                self._check_pauses()
                 await self._flush()
-                self._work.put(Silence(self._turns.separate(), 0, milliseconds))
+                self._open_turn()
+                self._segmenter.separate()
+                self._work.put(Silence(self.opened - 1, 0, milliseconds))
             case Interrupt():
-                _check_unanswered(self._waiting())
+                self._check_unanswered()
                 await self._interrupt(message)
-                self._turns.end()
+                self._end_turn()
             case TurnChange(config, has_seed):
                 self._on_turn_change(config, has_seed)
             case GenerateConfig():
                 raise InvalidRequest("config must be the first message of the stream", field="config")
 
     async def _on_text(self, text: str) -> None:
-        queued = sum(len(work.source) for work in self._work if isinstance(work, Segment))
-        waiting, limit = queued + self._turns.pending + len(text), self._max_text_chars
+        queued = sum(len(work.source) for work in self._work if isinstance(work, Segment | ArrivingText))
+        waiting, limit = queued + self._segmenter.pending + len(text), self._max_text_chars
         if waiting > limit:
             raise InvalidRequest(
                 f"{waiting} characters wait to be spoken and the limit is {limit}; send text as it is spoken",
@@ -151,55 +188,90 @@ class Reader:
             )
         if text and self._summary.first_text is None:
             self._summary.first_text = time.monotonic()
-        async for segment in self._turns.feed(text):
-            self._submit(segment)
+        self._has_text = True
+        self._speakable = self._speakable or is_speakable(text)
+        if text:
+            self._open_turn()
+        self.chars += len(text)
+        for start in range(0, len(text), SLICE):
+            if start:
+                await asyncio.sleep(0)
+            self._submit(self._segmenter.feed(text[start : start + SLICE]))
 
     async def _flush(self) -> None:
-        async for segment in self._turns.flush():
-            self._submit(segment)
+        """Submit all text that waits for the end of its segment."""
+        for count, segment in enumerate(self._segmenter.flush(), 1):
+            self._submit((segment,))
+            if count % BURST == 0:
+                await asyncio.sleep(0)
 
-    def _submit(self, segment: Segment) -> None:
-        if segment.text and self._summary.first_segment is None:
-            self._summary.first_segment = time.monotonic()
-        self._on_segment(segment)
-        self._work.put(segment)
+    def _submit(self, segments: Iterable[Segment | ArrivingText]) -> None:
+        for segment in segments:
+            if isinstance(segment, Segment):
+                if segment.text and self._summary.first_segment is None:
+                    self._summary.first_segment = time.monotonic()
+                self._on_segment(segment)
+            self._work.put(segment)
+
+    def _open_turn(self) -> None:
+        """Open a turn if none is open."""
+        if not self._is_open:
+            self._is_open = True
+            self._segmenter = self._new_segmenter(self._segmenter.last)
+            self.opened += 1
+
+    def _end_turn(self) -> None:
+        """Close the turn and discard waiting text. The next text opens a new turn."""
+        if self._is_open:
+            self._is_open = False
+            self._segmenter = self._new_segmenter(self._segmenter.last)
+
+    def _new_segmenter(self, after: str) -> Segmenter | MarkupSegmenter | ArrivingSegmenter:
+        """The segmenter of a turn that opens, or the one between two turns. after: the last character of the speech"""
+        turn, config = self.opened, self._turn_config
+        if self._arrives:
+            return ArrivingSegmenter(self._segmentation, config, turn, after=after, lexicon=self._lexicon)
+        kind = MarkupSegmenter if config.normalize and self._is_open else Segmenter
+        return kind(self._segmentation, config, turn, after=after)
 
     def _on_turn_change(self, config: TurnConfig, has_seed: bool) -> None:
+        config = self._with_lora(config)
         if config.style and self._has_prompt:
             self._info.require_style_with_prompt("turn.style")
+        if self._arrives:
+            with inside("turn"):
+                check_streamed(config)
         if not has_seed:
             config = replace(config, sampling=replace(config.sampling, seed=self._seed))
-        self._turns.config = config
+        self._turn_config = config
 
     async def _on_end(self) -> None:
-        if not self._turns.chars:  # a caller that reads nothing has opened a stream for nothing
+        if not self.chars:  # a caller that reads nothing has opened a stream for nothing
             self._shorten(self._idle_seconds, IDLE_RULE)
         await self._flush()
-        if self._turns.has_text and not self._turns.speakable:
+        if self._has_text and not self._speakable:
             raise InvalidRequest("there is nothing to speak: the text has no letter and no digit", field="text")
         self._work.put(End())
 
     async def _on_idle(self) -> None:
-        self._shorten(self._idle_seconds if self._turns.chars else min(IDLE_END_SECONDS, self._idle_seconds), IDLE_RULE)
+        self._shorten(self._idle_seconds if self.chars else min(IDLE_END_SECONDS, self._idle_seconds), IDLE_RULE)
         await self._flush()
         self._work.put(End(EndReason.IDLE))
 
+    def _check_unanswered(self) -> None:
+        """Raise InvalidRequest if no more flushes and interrupts may wait for their replies."""
+        waiting = sum(isinstance(item, FlushDone | Interrupted) for item in chain(self._work, *self._waiting))
+        if waiting >= MAX_UNANSWERED:
+            raise InvalidRequest(
+                f"{waiting} flushes and interrupts wait for their replies and the limit is {MAX_UNANSWERED}; "
+                "read replies before sending more"
+            )
 
-def _check_unanswered(items: Iterable[object]) -> None:
-    """Raise InvalidRequest if no more flushes and interrupts may wait for their replies."""
-    waiting = sum(isinstance(item, FlushDone | Interrupted) for item in items)
-    if waiting >= MAX_UNANSWERED:
-        raise InvalidRequest(
-            f"{waiting} flushes and interrupts wait for their replies and the limit is {MAX_UNANSWERED}; "
-            "read replies before sending more"
-        )
-
-
-def _check_pauses(items: Iterable[object]) -> None:
-    """Raise InvalidRequest if no more pauses may wait to be sent."""
-    waiting = sum(isinstance(item, Silence) for item in items)
-    if waiting >= MAX_PAUSES:
-        raise InvalidRequest(
-            f"{waiting} pauses wait to be sent and the limit is {MAX_PAUSES}; read audio before sending more",
-            field="pause",
-        )
+    def _check_pauses(self) -> None:
+        """Raise InvalidRequest if no more pauses may wait to be sent."""
+        waiting = sum(isinstance(item, Silence) for item in chain(self._work, *self._waiting))
+        if waiting >= MAX_PAUSES:
+            raise InvalidRequest(
+                f"{waiting} pauses wait to be sent and the limit is {MAX_PAUSES}; read audio before sending more",
+                field="pause",
+            )

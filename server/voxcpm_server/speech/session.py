@@ -11,30 +11,28 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from voxcpm_grpc.aio.peekable_queue import PeekableQueue
 from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, Unavailable, broken_off
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, ModelInfo, Priority, VoicePart
+from voxcpm_grpc.request import Adapter, Admitted, Conditioning, Finished, ModelInfo, Priority, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.aligners.pool import AlignerPool
 from voxcpm_server.speech.character_quota import CharacterQuota
-from voxcpm_server.speech.chunk_writer import ChunkWriter, Reply
-from voxcpm_server.speech.idle_timeout import IdleTimeout
-from voxcpm_server.speech.language_claim import LanguageClaim
-from voxcpm_server.speech.playback import Playback
-from voxcpm_server.speech.queues import (
+from voxcpm_server.speech.continuity import not_carried
+from voxcpm_server.speech.output import (
+    Audio,
     End,
     FlushDone,
     Generated,
     Interrupted,
-    Output,
     OutputQueue,
     Silence,
     Silent,
@@ -44,20 +42,30 @@ from voxcpm_server.speech.queues import (
 )
 from voxcpm_server.speech.reader import Reader
 from voxcpm_server.speech.speaker import Speaker
-from voxcpm_server.speech.text_preparation import TextPreparation
-from voxcpm_server.speech.timing import SegmentTiming
-from voxcpm_server.speech.turns import Turns
+from voxcpm_server.speech.timing import IdleTimeout, Playback, SegmentTiming
 from voxcpm_server.speech.window import Window
-from voxcpm_server.speech.word_times import word_times
+from voxcpm_server.speech.words.word_times import word_times
+from voxcpm_server.speech.writer import ChunkWriter, Reply
+from voxcpm_server.text.language import LanguageClaim
+from voxcpm_server.text.lexicon import Lexicon
+from voxcpm_server.text.preparation import TextPreparation
+from voxcpm_server.text.segments.arriving_text import ArrivingText
+from voxcpm_server.values.inputs import (
+    Continuity,
+    GenerateConfig,
+    GenerateInput,
+    Interrupt,
+    SegmentationMode,
+    TurnConfig,
+)
+from voxcpm_server.values.outputs import EndReason, RequestWarning, Segment, Summary
 from voxcpm_server.wire import replies
-from voxcpm_server.wire.inputs import Continuity, GenerateConfig, GenerateInput, Interrupt
-from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
 
 log = logging.getLogger(__name__)
 
-MERGED_SECONDS = 0.5  # longest audio of one message
-RESERVE_SECONDS = 1.0  # of audio at the listener, beyond which messages become longer
-SETTLE_SECONDS = 1.0  # longest wait at the end for the message that is being sent
+MERGED_SECONDS = 0.5  # seconds of audio in one message, at most
+RESERVE_SECONDS = 1.0  # seconds of audio at the listener, beyond which messages become longer
+SETTLE_SECONDS = 1.0  # seconds to wait at the end for the message that is being sent
 
 
 class Session:
@@ -69,6 +77,7 @@ class Session:
     remaining: seconds until the caller's deadline; None without one
     send: sends a message to the caller
     shorten: limits the wait for the caller to read a message, in seconds, by the name of a setting
+    with_lora: completes the settings of a turn by the LoRA adapter of the voice
     on_segment: receives the times of each segment when it ends
     quota: the text that the caller may have spoken; None for any
     preparation: lexicons and normalisation of the text
@@ -92,6 +101,7 @@ class Session:
         remaining: Callable[[], float | None],
         send: Callable[[pb.AudioChunk], Awaitable[None]],
         shorten: Callable[[float, str], None] = lambda seconds, rule: None,
+        with_lora: Callable[[TurnConfig], TurnConfig] = lambda turn: turn,
         warnings: Iterable[RequestWarning] = (),
         on_segment: Callable[[SegmentTiming], None] | None = None,
         quota: CharacterQuota | None = None,
@@ -100,14 +110,11 @@ class Session:
         reply: Reply | None = None,
         open_sessions: set[Session] | None = None,
     ) -> None:
-        info = self._info = pool.info
-        self._config = config
+        info = pool.info
+        self._config = config = replace(config, turn=with_lora(config.turn))
         self._open_sessions = set[Session]() if open_sessions is None else open_sessions
-        self._limits = limits
-        self._shorten = shorten
-        self._has_prompt = voice.prompt is not None
-        self._turns = Turns(config.segmentation, config.turn)
-        self._unfinished: dict[tuple[int, int], Segment] = {}  # queued, and their end not yet sent
+        preparation = preparation or TextPreparation()
+        self._unfinished: dict[tuple[int, int], Segment] = {}  # segments whose end is not yet sent
         self._idle = IdleTimeout(tasks=3, seconds=limits.stream_idle_seconds)
         self._window = _window(info, config)
         self._work: PeekableQueue[Work] = PeekableQueue()
@@ -129,15 +136,40 @@ class Session:
             idle=self._idle,
             on_segment=on_segment,
             quota=quota,
-            preparation=preparation or TextPreparation(),
+            preparation=preparation,
         )
+        has_prompt = voice.prompt is not None
+        self._reader = self._new_reader(info, has_prompt, with_lora, preparation.lexicon, limits, shorten)
         self._request_id, self._ends_reply = request_id, reply is None
         log.debug(LogLine("stream", request_id=request_id, requests=f"{self._speaker.key}.TURN.SEGMENT"))
         self._claim = LanguageClaim(info.languages)
-        self._chunks.warn(*warnings, *self._claim.of_language(config.segmentation.language))
+        self._chunks.warn(*warnings, *self._claim.of_language(config.segmentation.language), *not_carried(config, info))
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._speaking: asyncio.Task[None] | None = None
+
+    def _new_reader(
+        self,
+        info: ModelInfo,
+        has_prompt: bool,
+        with_lora: Callable[[TurnConfig], TurnConfig],
+        lexicon: Lexicon,
+        limits: LimitSettings,
+        shorten: Callable[[float, str], None],
+    ) -> Reader:
+        return Reader(
+            self._config,
+            info=info,
+            has_prompt=has_prompt,
+            with_lora=with_lora,
+            lexicon=lexicon,
+            limits=limits,
+            idle=self._idle,
+            work=self._work,
+            waiting=(self._speaker.pauses, self._output),
+            summary=self.summary,
+            shorten=shorten,
+        )
 
     @property
     def audio_seconds(self) -> float:
@@ -147,7 +179,7 @@ class Session:
     @property
     def characters(self) -> int:
         """Length of the text so far, in code points."""
-        return self._turns.chars
+        return self._reader.chars
 
     @property
     def playback(self) -> Playback | None:
@@ -158,7 +190,8 @@ class Session:
     def adapters(self) -> set[Adapter]:
         """The LoRA adapters of segments whose speech has not ended, of the open turn, and of the next one."""
         unfinished = (segment.turn_config for segment in self._unfinished.values())
-        configs = chain(self._turns.configs, unfinished)
+        arriving = (work.turn_config for work in self._work if isinstance(work, ArrivingText))
+        configs = chain(self._reader.configs, unfinished, arriving)
         return {config.adapter for config in configs if config.adapter is not None}
 
     async def run(self, first: GenerateInput | None, messages: AsyncIterator[GenerateInput]) -> None:
@@ -169,8 +202,8 @@ class Session:
         self._open_sessions.add(self)
         if self._chunks.words is not None:
             self._chunks.words.on_words = self._output.wake
-        self._speaking = self._spawn(self._speaker.run())
-        self._spawn(self._reader().run(first, messages))
+        self._speaking = self._spawn(self._speaker.run(self._on_growth))
+        self._spawn(self._reader.run(first, messages, self._on_segment, self._interrupt))
         writing = self._spawn(self._write(), last=True)
         try:
             await self._outcome
@@ -183,22 +216,6 @@ class Session:
                 await self._end(writing)
             finally:
                 self._open_sessions.discard(self)
-
-    def _reader(self) -> Reader:
-        """A new reader. The session has no reference to it, because it refers to the session."""
-        return Reader(
-            self._turns,
-            info=self._info,
-            has_prompt=self._has_prompt,
-            limits=self._limits,
-            idle=self._idle,
-            work=self._work,
-            waiting=self._waiting,
-            summary=self.summary,
-            on_segment=self._on_segment,
-            interrupt=self._interrupt,
-            shorten=self._shorten,
-        )
 
     async def _end(self, writing: asyncio.Task[None]) -> None:
         """Cancel the tasks, the writer last: a status that overtakes the first message never reaches the client.
@@ -223,10 +240,11 @@ class Session:
 
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            try:  # reading it keeps asyncio from logging it, and frees the frames of a task that was cancelled
+            error: BaseException | type[Internal] | None
+            try:  # the read keeps asyncio from logging the error, and frees the frames of a task that was cancelled
                 error = task.exception()
             except asyncio.CancelledError:
-                error = Internal()
+                error = Internal
             if self._outcome.done() or task.cancelling():
                 return
             if error is not None:
@@ -241,14 +259,19 @@ class Session:
 
     # ---- for the reader
 
-    def _waiting(self) -> Iterable[Work | Output]:
-        """Everything that waits to be spoken or sent."""
-        return chain(self._work, self._speaker.pauses, self._output)
-
     def _on_segment(self, segment: Segment) -> None:
         self._chunks.warn(*self._claim.of_text(segment.text))
-        self._unfinished[segment.turn, segment.index] = segment
-        self._log_segment("segment", segment, characters=len(segment.text), cut=segment.cut.value)
+        self._unfinished[segment.key] = segment
+        cut = "" if segment.cut is None else segment.cut.value
+        self._log_segment("segment", segment, characters=len(segment.text), cut=cut)
+
+    def _on_growth(self, segment: Segment) -> None:
+        if segment.key not in self._unfinished:
+            self._log_segment("segment", segment, characters=len(segment.text))
+        if segment.cut is not None:
+            self._chunks.warn(*self._claim.of_text(segment.text))
+        self._unfinished[segment.key] = segment
+        self._chunks.segment_grew(segment)
 
     async def _interrupt(self, message: Interrupt) -> None:
         assert self._speaking is not None
@@ -262,7 +285,9 @@ class Session:
         flushes = tuple(
             item.tag for queue in (self._output, self._work) for item in queue if isinstance(item, FlushDone)
         )
+        not_begun = self._speaker.not_begun()
         self._speaking.cancel()
+        self._window.cancel()
         self._work.keep(lambda work: False)
         unsent = self._output.unsent()
         dropped = self._output.drop()
@@ -271,9 +296,10 @@ class Session:
         self._chunks.playback.cut(asyncio.get_running_loop().time())
         self._speaker.reset()
         self.summary.reason = EndReason.INTERRUPTED
-        self._output.put(Interrupted(message.tag, played, tuple(self._unfinished.values()), flushes, unsent))
+        segments = *self._unfinished.values(), *not_begun
+        self._output.put(Interrupted(message.tag, played, segments, flushes, unsent))
         self._unfinished.clear()
-        self._speaking = self._spawn(self._speaker.run())
+        self._speaking = self._spawn(self._speaker.run(self._on_growth))
 
     def _log_segment(self, event: str, segment: Segment, **fields: str | int | float) -> None:
         turn = self._chunks.first_turn + segment.turn
@@ -286,9 +312,9 @@ class Session:
         while True:
             needed = chunks.playback.ends - RESERVE_SECONDS
             match await self._idle.wait(self._output.get(needed=needed)):
-                case Generated(segment, AudioChunk(samples=samples), merged):
-                    await chunks.audio(samples, segment.turn, segment.index)
-                    self._window.on_sent(merged)
+                case Audio(segment) as audio:
+                    await chunks.audio(audio.whole, segment.turn, segment.index)
+                    self._window.on_sent(len(audio.chunks))
                 case Generated(segment, Admitted() as admitted):
                     self._log_segment(
                         "slot",
@@ -297,13 +323,15 @@ class Session:
                         prompt_tokens=admitted.prompt_tokens,
                         cached_tokens=admitted.cached_tokens,
                     )
+                    if segment.arrives:
+                        segment = self._unfinished[segment.key]  # it may have grown
                     await chunks.segment_started(segment, self._config.trim_leading_silence)
                 case Generated(segment, Finished(reason=reason)):
-                    self._unfinished.pop((segment.turn, segment.index), None)
+                    self._unfinished.pop(segment.key, None)
                     self._log_segment("spoken", segment, reason=reason)
                     await chunks.segment_finished(segment, reason)
                 case Silent(segment):
-                    self._unfinished.pop((segment.turn, segment.index), None)
+                    self._unfinished.pop(segment.key, None)
                     await chunks.segment_silent(segment)
                 case Silence() as silence:
                     await chunks.silence(silence)
@@ -316,8 +344,8 @@ class Session:
                 case End(reason):
                     summary = self.summary
                     summary.reason = reason or summary.reason
-                    summary.turns += self._turns.opened
-                    summary.chars += self._turns.chars
+                    summary.turns += self._reader.opened
+                    summary.chars += self._reader.chars
                     if self._ends_reply:
                         await chunks.finish()
                     return
@@ -327,7 +355,8 @@ class Session:
 
 def _window(info: ModelInfo, config: GenerateConfig) -> Window:
     size = max(1, int(config.max_lead * info.output_sample_rate / info.samples_per_step))
-    return Window(size, ahead=config.continuity is Continuity.INDEPENDENT)
+    arrives = config.segmentation.mode is SegmentationMode.TOKENS  # no segment is generated ahead of another one
+    return Window(size, ahead=config.continuity is Continuity.INDEPENDENT and not arrives)
 
 
 def _output_queue(info: ModelInfo, config: GenerateConfig) -> OutputQueue:

@@ -6,32 +6,32 @@ import asyncio
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from voxcpm_grpc.duration_text import duration_text
-from voxcpm_grpc.errors import Exhausted, Reason, TooLong
-from voxcpm_grpc.peekable_queue import PeekableQueue
+from voxcpm_grpc.aio.peekable_queue import PeekableQueue
+from voxcpm_grpc.errors import TooLong
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import MAX_SEED, Admitted, AudioChunk, Conditioning, Event, Finished, Request, VoicePart
+from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, Request, VoicePart
+from voxcpm_server.speech.calls.slot_wait import SlotWait, longest_wait
+from voxcpm_server.speech.calls.spoken_part import SpokenPart, next_number, segments_of
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.continuity import Context
-from voxcpm_server.speech.idle_timeout import IdleTimeout
-from voxcpm_server.speech.playback import Playback
-from voxcpm_server.speech.queues import End, FlushDone, Generated, OutputQueue, Silence, Silent, Work
-from voxcpm_server.speech.text_preparation import TextPreparation
-from voxcpm_server.speech.timing import SegmentTiming
+from voxcpm_server.speech.output import End, FlushDone, Generated, OutputQueue, Silence, Silent, Work
+from voxcpm_server.speech.timing import IdleTimeout, Playback, SegmentTiming
 from voxcpm_server.speech.window import Window
-from voxcpm_server.wire.inputs import Continuity, GenerateConfig
-from voxcpm_server.wire.outputs import EndReason, Segment, Summary
+from voxcpm_server.text.preparation import TextPreparation
+from voxcpm_server.text.segments.arriving_text import ArrivingText
+from voxcpm_server.text.words.characters import is_speakable
+from voxcpm_server.values.inputs import Continuity, GenerateConfig
+from voxcpm_server.values.outputs import EndReason, Segment, Summary
 
-DEADLINE_SHARE = 0.9  # of the time left, for the wait: a refusal that arrives after the deadline is lost
-QUEUE_RETRY_SECONDS = 2.0
-VOICE_SECONDS = 1.0  # of speech before an interrupt make its voice known to the listener
+MOST_STUCK = 3  # the rest of a text is given up after so many parts in a row of which the model has read nothing
+VOICE_SECONDS = 1.0  # seconds of speech before an interrupt that make its voice known to the listener
 
 
 class Speaker:
@@ -85,39 +85,50 @@ class Speaker:
         self._idle = idle
         self._on_segment = on_segment
         self._timings: dict[EngineCall[Event], SegmentTiming] = {}
-        self._call: EngineCall[Event]  # the call in progress
-        # The next segment, which has started already; without a call if it has nothing to say.
+        self._call: EngineCall[Event]  # this call is in progress
+        # The next segment has started already. It has no call if it has nothing to say.
         self._ahead: tuple[Segment, EngineCall[Event] | None] | None = None
+        self._part: SpokenPart | None = None  # what the call in progress speaks of a text that arrives
+        self._waiting: tuple[ArrivingText, int] | None = None  # a text and the place of its next part
+        self._numbers: tuple[int, int] = (0, 0)  # a turn, and the number of the next such part there
+        self._on_growth: Callable[[Segment], object] | None = None
         self._quota = quota
+        self._counted = 0  # characters of the segment in progress
         self._preparation = preparation
         self.key = uuid.uuid4().hex  # callers may repeat their request ids
         self._context = Context(
             voice,
             style=config.turn.style,
+            language=config.turn.language,
             carry=config.continuity is Continuity.CARRY,
             max_steps=int(max_carry_seconds * info.input_sample_rate / info.input_samples_per_step),
             abilities=info.abilities,
             adapter=config.turn.adapter,
         )
-        self._begun = self._summary.segments > 0  # so that it cannot be retried
+        self._begun = self._summary.segments > 0  # a stream that has spoken cannot be retried
         self._has_paused = False  # silence was sent
-        self.pauses: list[Silence | Silent] = []  # and silent segments, which wait for the first segment
-        self._first_speech: list[np.ndarray] = []  # audio of the segment that decides the voice, at the output rate
+        self.pauses: list[Silence | Silent] = []  # silent segments wait here, too, for the first segment
 
-    async def run(self) -> None:
-        """Run until cancelled; the generation in progress is cancelled too. May run again afterwards."""
+    async def run(self, on_growth: Callable[[Segment], object]) -> None:
+        """Run until cancelled; the generation in progress is cancelled too. May run again afterwards.
+
+        on_growth: receives each segment whose text arrives while it is spoken, when it begins and when it has changed
+        """
+        self._on_growth = on_growth
         try:
-            await self._keep_timbre()
+            await self._context.keep_timbre(self._encode, VOICE_SECONDS * self._pool.info.output_sample_rate)
             while True:
                 work = await self._idle.wait(self._work.get())
+                if isinstance(work, ArrivingText):
+                    await self._speak_arriving(work)
+                    continue
                 if not isinstance(work, Segment):
                     self._pass_on(work)
                     continue
                 if self._ahead is None:
                     segment = await self._preparation.prepare(work)
                     if segment.text:
-                        await self._window.wait()
-                        await self._wait_for_quota()
+                        await self._wait_for_room()
                     self._ahead = segment, self._begin(segment)
                 (segment, call), self._ahead = self._ahead, None
                 if call is None:
@@ -127,26 +138,91 @@ class Speaker:
                 try:
                     await self._speak(segment)
                 finally:
-                    await self._close(self._call)
+                    self._close(self._call)
         finally:
+            self._on_growth = None
             if self._ahead is not None:
                 (_, call), self._ahead = self._ahead, None
                 if call is not None:
-                    await self._close(call)
+                    self._close(call)
 
     async def _speak(self, segment: Segment) -> None:
-        with self._spent(segment):
-            first = await self._admitted(segment)
+        self._counted = 0
+        self._count(len(segment.source))
+        first = await self._admitted(segment)
+        self._counted = 0  # it is not given back any more
         if segment.turn_config.max_attempts > 1:
             await self._speak_whole(segment, first)
             return
         self._on_event(segment, first)
-        async for event in self._call:
-            self._on_event(segment, event)
+        while await self._call.forward(partial(self._take, segment)):
             following = self._work.peek()
-            if self._ahead is None and isinstance(following, Segment) and self._may_go_ahead(following):
-                following = await self._preparation.prepare(following)
-                self._ahead = following, self._begin(following)
+            assert isinstance(following, Segment)
+            following = await self._preparation.prepare(following)
+            self._ahead = following, self._begin(following)
+
+    def _take(self, segment: Segment, event: Event) -> bool:
+        """Put an event of a segment into the output. True if the segment that follows may start now."""
+        self._on_event(segment, event)
+        if self._ahead is not None:
+            return False
+        following, context = self._work.peek(), self._context
+        if not isinstance(following, Segment) or context.needs_speech or context.begins_anew(following):
+            return False
+        return self._window.next_limit > 0 and not (self._quota and self._quota.wait())
+
+    async def _speak_arriving(self, arriving: ArrivingText) -> None:
+        """Speak a text while it arrives, in another part each time that the model ends the speech before it."""
+        begin = stuck = 0
+        self._waiting = arriving, begin
+        try:
+            while await self._idle.wait(arriving.speakable(begin)):
+                if self._summary.first_segment is None:
+                    self._summary.first_segment = time.monotonic()
+                await self._wait_for_room()
+                end = await self._speak_part(arriving, begin)
+                stuck = stuck + 1 if end == begin else 0
+                begin = end
+                self._waiting = arriving, begin
+                if stuck == MOST_STUCK:
+                    await self._idle.wait(arriving.whole())
+                    return
+        finally:
+            self._waiting = None
+
+    async def _speak_part(self, arriving: ArrivingText, begin: int) -> int:
+        """Speak a text from a place on. Returns the place where the next part begins."""
+        turn, number = next_number(self._numbers, arriving.turn)
+        self._waiting, self._numbers, self._counted = None, (turn, number + 1), 0
+        self._part = part = SpokenPart(arriving, number, begin, self._on_part)
+        self._call = self._generate(part.segment)
+        try:
+            event = await self._admitted(part.segment)
+            while not isinstance(event, Finished):
+                self._on_event(part.segment, event)
+                event = await self._next_event()
+            segment = part.finish(event)
+            if timing := self._timings.get(self._call):
+                timing.segment = segment
+            self._on_event(segment, event)
+        finally:
+            part.detach()
+            self._close(self._call)
+            self._part = None
+        return part.end
+
+    async def _next_event(self) -> Event:
+        """The next event of the call in progress. The speaker is idle while the call may wait for text."""
+        if self._part is None or not self._part.may_grow():
+            return await anext(self._call)
+        with self._idle.waiting() as self._part.on_end:
+            return await anext(self._call)
+
+    def not_begun(self) -> Sequence[Segment]:
+        """The segments of texts that arrive, and of which no part is in progress."""
+        waiting = [] if self._waiting is None else [self._waiting]
+        waiting += ((work, 0) for work in self._work if isinstance(work, ArrivingText))
+        return segments_of(waiting, self._numbers)
 
     async def _speak_whole(self, segment: Segment, first: Event) -> None:
         """Generate a segment again as long as its speech runs on, and put the last attempt into the output."""
@@ -161,27 +237,37 @@ class Speaker:
                 for event in events:
                     self._on_event(segment, event)
                 return
-            self._summary.steps += finished.steps
-            self._summary.engine += finished.engine_seconds
-            attempt = _with_next_seed(attempt)
-            await self._again(attempt)
+            self._summary.on_made(finished)
+            attempt = attempt.with_next_seed()
+            self._again(attempt)
             first = await self._admitted(attempt)
 
     async def _admitted(self, segment: Segment) -> Event:
-        """The first event of a segment. Its context becomes as short as the engine needs it."""
-        while True:
-            try:
-                return await self._first_event()
-            except TooLong as error:
-                if not self._context.shorten(error.positions - error.limit):
-                    raise
-            await self._again(segment)
+        """The first event of a segment. Its context becomes as short as the engine needs it.
 
-    async def _again(self, segment: Segment) -> None:
+        The text of a segment that gets no slot does not count. Raises Exhausted if a stream without audio gets no slot
+        in time. A stream with audio waits until its deadline, because it cannot be retried.
+        """
+        try:
+            while True:
+                try:
+                    if self._has_paused or self._summary.speaks:
+                        return await self._next_event()
+                    wait = SlotWait(self._pool, self._call, self._config.max_queue, self._remaining())
+                    return await wait.first_event(self._next_event())
+                except TooLong as error:
+                    if not self._context.shorten(error.positions - error.limit):
+                        raise
+                self._again(segment)
+        except BaseException:
+            self._count(-self._counted)
+            raise
+
+    def _again(self, segment: Segment) -> None:
         """Replace the call of a segment by a new one."""
         self._timings.pop(self._call, None)  # the attempt that follows is the segment's
-        await self._close(self._call)
-        self._call = self._generate(segment)
+        self._close(self._call)
+        self._call = self._generate(segment if self._part is None else self._part.segment)
 
     def _pass_on(self, work: Silence | Silent | FlushDone | End) -> None:
         """Put an item that is not generated into the output.
@@ -204,60 +290,35 @@ class Speaker:
             self._output.put(item)
         self.pauses.clear()
 
-    async def _close(self, call: EngineCall[Event]) -> None:
-        await call.aclose()
+    def _close(self, call: EngineCall[Event]) -> None:
+        call.cancel()
         self._summary.continuations += call.continuations
         self._window.close(call)
         if self._on_segment is not None and (timing := self._timings.pop(call, None)):
             timing.engine, timing.ended, timing.error = call.engine, time.monotonic(), sys.exception()
             self._on_segment(timing)
 
-    def _may_go_ahead(self, following: Segment) -> bool:
-        if self._context.needs_speech or self._context.begins_anew(following):
-            return False
-        return self._window.next_limit > 0 and not (self._quota and self._quota.wait())
+    async def _wait_for_room(self) -> None:
+        await self._window.wait()
+        if self._quota is not None:
+            await self._quota.admit(begun=self._begun)
 
-    async def _wait_for_quota(self) -> None:
-        """Wait until the quota of the caller allows another segment.
-
-        Raises Exhausted instead if the stream has not begun. A stream that has begun cannot be retried.
-        """
-        if self._quota is None or not (seconds := self._quota.wait()):
-            return
-        if not self._begun:
-            raise Exhausted(
-                f"this caller has used up its quota of text, and the limit is {self._quota.per_minute} characters "
-                f"a minute; retry in {duration_text(seconds)}",
-                retry_after=seconds,
-                reason=Reason.TEXT_QUOTA_USED_UP,
-                limit=self._quota.per_minute,
-            )
-        await self._quota.wait_in_order()
-
-    @contextmanager
-    def _spent(self, segment: Segment) -> Iterator[None]:
-        """Count a segment against the quota of the caller, unless the block fails: then it gets no slot."""
-        characters = len(segment.source)
+    def _count(self, characters: int) -> None:
+        """Count text of the segment in progress against the quota of the caller. A negative number is given back."""
+        self._counted += characters
         if self._quota:
             self._quota.spend(characters)
-        try:
-            yield
-        except BaseException:
-            if self._quota:
-                self._quota.spend(-characters)
-            raise
+
+    def _on_part(self, segment: Segment) -> None:
+        """Count and report a segment whose text arrives, when it begins and when it has changed."""
+        self._count(len(segment.source) - self._counted)
+        if self._on_growth is not None:
+            self._on_growth(segment)
 
     def reset(self) -> None:
         """Forget the speech before an interrupt."""
         self.pauses.clear()
         self._context.reset()
-
-    async def _keep_timbre(self) -> None:
-        """Keep the voice of first speech that an interrupt cut off, if enough of it was made."""
-        made = sum(map(len, self._first_speech))
-        if self._context.wants_timbre and made >= VOICE_SECONDS * self._pool.info.output_sample_rate:
-            self._context.remember_timbre(await self._encode(np.concatenate(self._first_speech)))
-        self._first_speech.clear()  # not earlier: another interrupt may cancel the encoding
 
     def _begin(self, segment: Segment) -> EngineCall[Event] | None:
         """Generate a segment; None if it has nothing to say."""
@@ -265,101 +326,61 @@ class Speaker:
 
     def _generate(self, segment: Segment) -> EngineCall[Event]:
         text, style, conditioning = self._context.conditioning_for(segment)
+        if self._part is not None:
+            text = self._part.begun(text)
+        info = self._pool.info
+        unsent = self._window.unsent * info.samples_per_step / info.output_sample_rate  # a step makes so much at most
         request = Request(
             id=f"{self.key}.{segment.turn}.{segment.index}",
             text=text,
             style=style,
+            language=segment.turn_config.language,
             sampling=segment.turn_config.sampling,
             conditioning=replace(conditioning, adapter=segment.turn_config.adapter),
             turn=segment.turn,
             segment=segment.index,
             keep_speech=self._context.needs_speech,
             continues=self._begun,
-            lead_seconds=self._lead_seconds,
+            lead_seconds=max(0.0, self._playback.ends - asyncio.get_running_loop().time()) + unsent,
             priority=self._config.priority,
+            open=self._part is not None and self._part.may_grow(),
+            arrives=self._part is not None,
         )
         call = self._pool.generate(
             request,
             window=self._window.size,
             first_limit=self._window.next_limit,
             seconds_left=self._remaining(),
-            max_wait=self._max_wait(),
+            max_wait=longest_wait(self._config.max_queue, self._remaining()),
         )
         self._window.open(call)
+        if self._part is not None:
+            self._part.attach(call)
         if self._on_segment is not None:
             self._timings[call] = SegmentTiming(segment)
         return call
 
-    @property
-    def _lead_seconds(self) -> float:
-        """The audio that its listener has not played so far, as long as a step of the model makes it."""
-        info = self._pool.info
-        unsent = self._window.unsent * info.samples_per_step / info.output_sample_rate
-        return max(0.0, self._playback.ends - asyncio.get_running_loop().time()) + unsent
-
-    def _max_wait(self) -> float:
-        """The longest wait for a slot, or for an engine that restarts."""
-        max_queue, remaining = self._config.max_queue, self._remaining()
-        return max_queue if remaining is None else min(max_queue, DEADLINE_SHARE * remaining)
-
-    async def _first_event(self) -> Event:
-        """The first event of the call in progress. Raises Exhausted if a stream without audio gets no slot in time.
-
-        A stream with audio waits until its deadline, because it cannot be retried. The wait for an engine that restarts
-        ends in the pool.
-        """
-        call, wait = self._call, self._max_wait()
-        if self._has_paused or self._summary.speaks:
-            return await anext(call)
-        loop = asyncio.get_running_loop()
-
-        def expire() -> None:
-            if self._pool.waits_for_engine(call):
-                return
-            if wait == self._config.max_queue or self._pool.waits_for_slot(call):
-                limit.reschedule(loop.time())  # otherwise the deadline itself ends the call
-
-        timer = loop.call_later(wait, expire)
-        try:
-            async with asyncio.timeout(None) as limit:
-                return await anext(call)
-        except TimeoutError:
-            raise Exhausted(
-                f"no slot became free within {duration_text(wait)}; retry later or raise max_queue_time",
-                retry_after=QUEUE_RETRY_SECONDS,
-                reason=Reason.QUEUE_TIMEOUT,
-                waited_seconds=f"{wait:g}",
-            ) from None
-        finally:
-            timer.cancel()
-
     def _on_event(self, segment: Segment, event: Event) -> None:
-        summary = self._summary
-        if self._timings and not (isinstance(event, AudioChunk) and event.index):
+        if isinstance(event, AudioChunk):
+            if self._timings and not event.index:
+                self._timings[self._call].on_event(event)
+            self._window.on_chunk()
+            self._summary.speaks = True
+            self._context.hear(event.samples)
+            self._output.put_audio(segment, event.samples)
+            return
+        if self._timings:
             self._timings[self._call].on_event(event)
-        match event:
-            case AudioChunk(samples=samples):
-                self._window.on_chunk()
-                summary.speaks = True
-                if not self._context.has_voice:
-                    self._first_speech.append(samples)
-            case Admitted():
-                if summary.queue is None:
-                    summary.queue = event.queue_seconds
-                summary.cached_tokens += event.cached_tokens
-                summary.segments += 1
-                self._put_pauses()
-                self._begun = True
-            case Finished():
-                summary.steps += event.steps
-                summary.engine += event.engine_seconds
-                summary.reason = event.reason
-                self._context.remember(segment, event)
-                self._first_speech.clear()
+        summary = self._summary
+        if isinstance(event, Admitted):
+            summary.queue = event.queue_seconds if summary.queue is None else summary.queue
+            summary.cached_tokens += event.cached_tokens
+            summary.segments += 1
+            self._put_pauses()
+            self._begun = True
+        else:
+            summary.on_made(event)
+            summary.reason = event.reason
+            summary.left_unread += is_speakable(event.unread)
+            self._context.remember(segment, event)
         self._output.put(Generated(segment, event))
-
-
-def _with_next_seed(segment: Segment) -> Segment:
-    sampling = segment.turn_config.sampling
-    sampling = replace(sampling, seed=(sampling.seed + 1) % (MAX_SEED + 1))
-    return replace(segment, turn_config=replace(segment.turn_config, sampling=sampling))

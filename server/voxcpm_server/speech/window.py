@@ -24,8 +24,8 @@ class Window:
         self.size = size
         self._reserve = size // 2 if ahead else 0
         self._made = self._sent = 0  # chunks of the stream
-        self._ended = 0  # those of calls that have ended
-        self._calls: list[Call] = []  # the open ones, the oldest first
+        self._ended = 0  # chunks of calls that have ended
+        self._calls: list[Call] = []  # the oldest open call comes first
         self._moved = asyncio.Event()
 
     @property
@@ -58,6 +58,11 @@ class Window:
         self._calls.remove(call)
         self._ended = self._made
         self._raise_limits()
+
+    def cancel(self) -> None:
+        """Cancel the open calls, from which no more audio arrives."""
+        for call in self._calls:
+            call.cancel()
 
     def on_sent(self, chunks: int) -> None:
         """Count chunks that were sent or dropped."""

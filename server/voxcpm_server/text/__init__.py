@@ -1,1 +1,1 @@
-"""Text normalisation: numbers, dates, units and symbols as a reader says them."""
+"""Work on text alone: lexicons, languages, segments, words, markup, and normalisation. Nothing here knows streams."""

@@ -8,7 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from voxcpm_grpc.audio import BadAudio, Decoded, DecodePool, resample
+from voxcpm_grpc.aio.threads import IoThreads
+from voxcpm_grpc.audio import BadAudio, resample
+from voxcpm_grpc.audio.uploads import Decoded, DecodePool
 from voxcpm_grpc.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -21,11 +23,7 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Conditioning, Request, Role, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.auth.principal import OPERATOR, Caller
-from voxcpm_server.voices.catalog import VoiceCatalog, VoiceRef
-from voxcpm_server.voices.recordings import parse_latents, recording_warnings
-from voxcpm_server.voices.store.io_threads import IoThreads
-from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice, voice_id
-from voxcpm_server.wire.inputs import (
+from voxcpm_server.values.inputs import (
     InlinePrompt,
     RawLatents,
     Recording,
@@ -35,14 +33,17 @@ from voxcpm_server.wire.inputs import (
     VoiceChoice,
     VoiceOptions,
 )
-from voxcpm_server.wire.outputs import RequestWarning
-from voxcpm_server.wire.voice import Voice, VoiceKind
+from voxcpm_server.values.outputs import RequestWarning
+from voxcpm_server.values.voice import Voice, VoiceKind
+from voxcpm_server.voices.catalog import VoiceCatalog, VoiceRef
+from voxcpm_server.voices.recordings import parse_latents, recording_warnings, transcript_warnings
+from voxcpm_server.voices.store.records import Damaged, StoredVoice, voice_id
 
 KINDS = {Role.PROMPT: VoiceKind.PROMPT, Role.REFERENCE: VoiceKind.REFERENCE}
 SHORTEST_TEXT = "a"
 DISPLAY_NAME = "config.options.display_name"
-INLINE = "inline"  # the name of a recording inside a request
-MAX_OWN_SECONDS = 60.0  # for the operator's recordings; the limits in the settings are for callers
+INLINE = "inline"  # a recording inside a request has this name
+MAX_OWN_SECONDS = 60.0  # seconds of the operator's recordings; the limits in the settings are for callers
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,10 @@ class VoiceBuilder:
         self._limits = limits
 
     async def choose(self, choice: VoiceChoice, caller: Caller) -> ChosenVoice:
-        """The voice that a caller chose. Raises InvalidRequest, NotFound and FailedPrecondition."""
+        """The voice that a caller chose. Raises InvalidRequest, NotFound and FailedPrecondition.
+
+        Without a choice it is the first built-in voice, or none if the model chooses one.
+        """
         if choice.preset:
             try:
                 return self.chosen(self._catalog.preset(choice.preset))
@@ -103,7 +107,7 @@ class VoiceBuilder:
                 names.append(stored.voice.id)
                 loras |= self._loras(stored)
             case InlinePrompt(source=source, transcript=transcript):
-                encoded = await self._inline(source, Role.PROMPT, caller, warnings)
+                encoded = await self._inline(source, Role.PROMPT, caller, warnings, transcript)
                 prompt = replace(encoded, text=transcript)
                 await self._check_length(Conditioning(prompt=prompt), source.name)
                 names.append(INLINE)
@@ -116,25 +120,33 @@ class VoiceBuilder:
             case Recording() | RawLatents() as source:
                 reference = await self._inline(source, Role.REFERENCE, caller, warnings)
                 names.append(INLINE)
-        conditioning = Conditioning(prompt=prompt, reference=reference)
         if not names:
-            self._pool.info.require("no_voice", "config.conditioning")
+            info = self._pool.info
+            info.require("no_voice", "config.conditioning")
+            first = info.speakers[0] if info.speakers else ""
+            return ChosenVoice(Conditioning(speaker=first), first)
+        conditioning = Conditioning(prompt=prompt, reference=reference)
         return ChosenVoice(conditioning, "+".join(dict.fromkeys(names)), tuple(warnings), loras)
 
     def chosen(self, stored: StoredVoice) -> ChosenVoice:
         """The choice of a stored voice, with all that it has."""
-        conditioning = Conditioning(prompt=stored.prompt, reference=stored.reference)
+        speaker = stored.voice.display_name if stored.voice.kind is VoiceKind.SPEAKER else ""
+        conditioning = Conditioning(prompt=stored.prompt, reference=stored.reference, speaker=speaker)
         return ChosenVoice(conditioning, self._catalog.name_of(stored.voice), loras=self._loras(stored))
 
     def _loras(self, stored: StoredVoice) -> dict[str, str]:
         return {stored.voice.lora: self._catalog.name_of(stored.voice)} if stored.voice.lora else {}
 
     def check_lora(self, name: str) -> None:
-        """Raise NotFound if the model has no LoRA adapter of this name. An empty name is none."""
+        """Raise NotFound if the model has no LoRA adapter of this name, and FailedPrecondition if it takes none.
+
+        An empty name is none.
+        """
         if name:
+            self._pool.info.require("lora", "lora")
             self._pool.adapters.find(name)
 
-    def with_lora(self, turn: TurnConfig, chosen: ChosenVoice) -> TurnConfig:
+    def with_lora(self, chosen: ChosenVoice, turn: TurnConfig) -> TurnConfig:
         """The turn with the LoRA adapter of its voice, unless it has chosen one, or none, itself.
 
         Raises FailedPrecondition if the server does not have that adapter, and InvalidRequest if there are two.
@@ -187,9 +199,14 @@ class VoiceBuilder:
         return stored
 
     async def _inline(
-        self, source: Recording | RawLatents, role: Role, caller: Caller, warnings: list[RequestWarning]
+        self,
+        source: Recording | RawLatents,
+        role: Role,
+        caller: Caller,
+        warnings: list[RequestWarning],
+        transcript: str = "",
     ) -> VoicePart:
-        """A recording inside a request, without its text; adds to `warnings`."""
+        """A recording inside a request, without its transcript; adds to `warnings`."""
         if isinstance(source, RawLatents):
             return parse_latents(source, self._pool.info, self._max_seconds(role))
         try:
@@ -198,6 +215,7 @@ class VoiceBuilder:
             error.field = source.name
             raise
         warnings += recording_warnings(decoded, role)
+        warnings += transcript_warnings(transcript, decoded.seconds, self._pool.info)
         return await self.encode(decoded, role)
 
     async def decode(self, data: bytes, upload: Upload, role: Role, caller: Caller) -> Decoded:
@@ -233,6 +251,7 @@ class VoiceBuilder:
                     decoded = await self.decode(recordings[role], upload, role, caller)
                     members[role] = await self._member(decoded, role, upload.transcript, config.options, caller)
                     warnings += recording_warnings(decoded, Role.REFERENCE if config.shared else role)
+                    warnings += transcript_warnings(upload.transcript, decoded.seconds, self._pool.info)
         if config.shared:
             assert decoded is not None
             members[Role.REFERENCE] = await self._member(decoded, Role.REFERENCE, "", config.options, caller)

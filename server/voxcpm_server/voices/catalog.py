@@ -8,13 +8,14 @@ from types import MappingProxyType
 
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, PermissionDenied, Reason, VoxCPMError
 from voxcpm_server.auth.principal import Caller
+from voxcpm_server.values.inputs import MAX_NAME, VoiceChange, VoiceOptions
+from voxcpm_server.values.voice import Voice, VoiceKind
 from voxcpm_server.voices.lookup import ambiguous, fitting, unknown
 from voxcpm_server.voices.store.generations import no_voice
+from voxcpm_server.voices.store.named_voices import nearest
 from voxcpm_server.voices.store.names import ID
+from voxcpm_server.voices.store.records import Damaged, StoredVoice
 from voxcpm_server.voices.store.store import VoiceStore
-from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice
-from voxcpm_server.wire.inputs import MAX_NAME, VoiceChange, VoiceOptions
-from voxcpm_server.wire.voice import Voice, VoiceKind
 
 NO_MODELS: Mapping[str, str] = MappingProxyType({})
 
@@ -42,8 +43,9 @@ class VoiceCatalog:
         self._fingerprint = fingerprint
         self._models = models
         self._names: dict[str, Voice] = {}
-        self.default = ""  # name of the preset for streams without a voice and a style; empty if there is none
-        self._presets: dict[str, StoredVoice] = {}  # by id, with the members of hifi voices
+        self.default = ""  # streams without a voice and a style get this preset; the name is empty if there is none
+        self._presets: dict[str, StoredVoice] = {}  # the keys are ids, those of the members of hifi voices too
+        self._others: Sequence[VoiceCatalog] = ()
 
     @property
     def presets(self) -> Sequence[str]:
@@ -55,9 +57,9 @@ class VoiceCatalog:
         """The voices of the presets, without the members of hifi voices."""
         return self._names.values()
 
-    def has_preset(self, id: str) -> bool:
-        """True if a preset, or a member of one, has this id."""
-        return id in self._presets
+    def set_others(self, others: Sequence[VoiceCatalog]) -> None:
+        """Set the catalogs of the other models: their presets are found, and refused to streams of this model."""
+        self._others = others
 
     def set_presets(self, presets: Mapping[str, Sequence[StoredVoice]], default: str = "") -> None:
         """Set the presets by name; the voice itself comes last, after its members. Called once."""
@@ -67,9 +69,17 @@ class VoiceCatalog:
             self._presets.update((stored.voice.id, stored) for stored in voices)
 
     def preset(self, name: str) -> StoredVoice:
-        """The preset of this name. Raises NotFound with the names of all presets."""
+        """The preset of this name.
+
+        Raises NotFound with the names of all presets, and FailedPrecondition for a preset of another model.
+        """
         if (voice := self._names.get(name)) is None:
+            for other in self._others:
+                if name in other._names:
+                    raise self._of_another_model(other._names[name])
             there = f"the model's presets are {', '.join(self._names)}" if self._names else "the model has no presets"
+            if near := nearest(name, self._names):
+                there = f"did you mean {near!r}? {there}"
             raise NotFound(
                 f"there is no preset {name[:80]!r}; {there}; stored voices are named in the field voice",
                 reason=Reason.PRESET_NOT_FOUND,
@@ -91,8 +101,7 @@ class VoiceCatalog:
             return VoiceRef(name)
         named = await self._store.named(name) if 0 < len(name) <= MAX_NAME else []
         stored = [voice for voice in named if caller.sees(voice.principal)]
-        folded = name.casefold()
-        found = [*stored, *(voice for preset, voice in self._names.items() if preset.casefold() == folded)]
+        found = [*stored, *self._presets_named(name)]
         found = [voice for voice in found if voice.fingerprint == self._fingerprint] or found
         found = [voice for voice in found if caller.owns(voice.principal)] or found
         found = [voice for voice in found if voice.display_name == name] or found
@@ -102,6 +111,14 @@ class VoiceCatalog:
         if len(found) > 1:
             raise ambiguous(name, found)
         return VoiceRef(found[0].id, found[0].display_name if found[0] in stored else "")
+
+    def _presets_named(self, name: str) -> Sequence[Voice]:
+        """The presets of a name in any case of its letters; of other models the first one, if this model has none."""
+        folded = name.casefold()
+        for one in (self, *self._others):
+            if found := [voice for voice in one.preset_voices if voice.display_name.casefold() == folded]:
+                return found if one is self else found[:1]
+        return ()
 
     def name_of(self, voice: Voice) -> str:
         """The name of a voice in the header of a stream: that of a preset, or the id."""
@@ -119,6 +136,7 @@ class VoiceCatalog:
 
     async def load(self, ref: VoiceRef, caller: Caller) -> StoredVoice:
         if (preset := self._preset_of(ref)) is not None:
+            self._check_model(preset.voice)
             return preset
         stored = await self._store.load(ref.id)
         if not caller.sees(stored.voice.principal):
@@ -127,7 +145,7 @@ class VoiceCatalog:
         return stored
 
     async def update(self, ref: VoiceRef, change: VoiceChange, caller: Caller) -> Voice:
-        """As `VoiceStore.update`. Raises FailedPrecondition for a preset, and the errors of `check_name`."""
+        """Call `VoiceStore.update`. Raises FailedPrecondition for a preset, and the errors of `check_name`."""
         if (preset := self._preset_of(ref)) is not None:
             raise _preset_error(preset, "changed")
         self.check_name(change.display_name or "", "display_name")
@@ -148,7 +166,10 @@ class VoiceCatalog:
         return voice.shown_as(ref.name)
 
     def _preset_of(self, ref: VoiceRef) -> StoredVoice | None:
-        return None if ref.name else self._presets.get(ref.id)
+        """The preset of an id, or the member of one: of this model, or else of another one."""
+        if ref.name:
+            return None
+        return next((one._presets[ref.id] for one in (self, *self._others) if ref.id in one._presets), None)
 
     async def add(
         self,
@@ -157,7 +178,7 @@ class VoiceCatalog:
         owner: str = "",
         options: VoiceOptions | None = None,
     ) -> list[tuple[Voice, bool]]:
-        """As `VoiceStore.add`. A preset keeps its own properties; with a name, it is stored beside it."""
+        """Call `VoiceStore.add`. A preset keeps its own properties; with a name, it is stored beside it."""
         named = options is not None and options.display_name
         presets = [None if named else self._presets.get(stored.voice.id) for stored in wanted]
         new = [stored for stored, preset in zip(wanted, presets, strict=True) if preset is None]
@@ -171,7 +192,7 @@ class VoiceCatalog:
         return [next(added) if preset is None else (preset.voice, True) for preset in presets]
 
     async def delete(self, ref: VoiceRef, caller: Caller, *, cascade: bool = False) -> Sequence[str]:
-        """As `VoiceStore.delete`, by the name that the voice was found by. Raises FailedPrecondition for a preset."""
+        """Call `VoiceStore.delete` by the name that the voice was found by. Raises FailedPrecondition for a preset."""
         if (preset := self._preset_of(ref)) is not None:
             raise _preset_error(preset, "deleted")
         try:
@@ -209,15 +230,21 @@ class VoiceCatalog:
 
     def _check_model(self, voice: Voice) -> None:
         """Raise FailedPrecondition for a voice of another model of this server."""
-        if (other := self._models.get(voice.fingerprint)) and voice.fingerprint != self._fingerprint:
-            raise FailedPrecondition(
-                f"voice {voice.id} was made for the model {other!r} and this request is for "
-                f"{self._models.get(self._fingerprint, '')!r}; set model to {other!r}, or upload the recording again "
-                "for this model",
-                reason=Reason.VOICE_OF_ANOTHER_MODEL,
-                voice=voice.id,
-                model=other,
-            )
+        if voice.fingerprint in self._models and voice.fingerprint != self._fingerprint:
+            raise self._of_another_model(voice)
+
+    def _of_another_model(self, voice: Voice) -> FailedPrecondition:
+        other, own = self._models.get(voice.fingerprint, ""), self._models.get(self._fingerprint, "")
+        if self._preset_of(VoiceRef(voice.id)) is not None:
+            made, remedy = f"{voice.display_name!r} is a preset of the model", "choose another voice"
+        else:
+            made, remedy = f"{voice.id} was made for the model", "upload the recording again for this model"
+        return FailedPrecondition(
+            f"voice {made} {other!r} and this request is for {own!r}; set model to {other!r}, or {remedy}",
+            reason=Reason.VOICE_OF_ANOTHER_MODEL,
+            voice=voice.id,
+            model=other,
+        )
 
 
 def _check_owner(voice: Voice, caller: Caller) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 from voxcpm_grpc.errors import InvalidRequest, NotFound, Reason
-from voxcpm_server.wire.voice import Voice, VoiceKind, without_members
+from voxcpm_server.values.voice import Voice, VoiceKind, without_members
 
 MAX_LISTED = 5
-SHOWN_CHARS = 40  # of a name in an error
+SHOWN_CHARS = 40  # characters of a name in an error
 
 
 def fitting(candidates: Sequence[Voice], kind: VoiceKind | None) -> Sequence[Voice]:

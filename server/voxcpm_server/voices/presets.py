@@ -1,7 +1,7 @@
-"""Presets: voices of a model, built at the start of a server from recordings beside the checkpoint.
+"""Presets: voices of a model, built at the start of a server from recordings beside the checkpoint, or built into it.
 
 A model's directory may have a folder `presets` with a list, `presets.json`, and the recordings in that list; see
-docs/presets.md.
+docs/presets.md. A model with built-in voices has these instead.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ import msgspec
 
 from voxcpm_grpc.errors import NotFound, StartupError, VoxCPMError
 from voxcpm_grpc.progress import counting
+from voxcpm_grpc.request import ModelInfo
+from voxcpm_server.values.inputs import VoiceOptions
+from voxcpm_server.values.voice import Voice, VoiceKind
 from voxcpm_server.voices.builder import VoiceBuilder
-from voxcpm_server.voices.store.stored_voice import StoredVoice
-from voxcpm_server.wire.inputs import VoiceOptions
-from voxcpm_server.wire.voice import VoiceKind
+from voxcpm_server.voices.catalog import VoiceCatalog
+from voxcpm_server.voices.store.records import StoredVoice, voice_id
 
 FOLDER, LIST = "presets", "presets.json"
-Name = Annotated[str, msgspec.Meta(pattern=r"^(?!prm_|ref_|hifi_)[A-Za-z0-9][\w.-]{0,63}$")]  # must not look like an id
-File = Annotated[str, msgspec.Meta(pattern=r"^[^./\\][^/\\]*$")]  # in the folder itself
+# A name must not look like an id.
+Name = Annotated[str, msgspec.Meta(pattern=r"^(?!prm_|ref_|hifi_|spk_)[A-Za-z0-9][\w.-]{0,63}$")]
+File = Annotated[str, msgspec.Meta(pattern=r"^[^./\\][^/\\]*$")]  # the file lies in the folder itself
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,11 +71,49 @@ def read(model: Path) -> Sequence[tuple[Preset, bytes]]:
         raise _fault(Path(error.filename), f"is in {LIST} and cannot be read: {error.strerror}") from None
 
 
-def default(presets: Sequence[tuple[Preset, bytes]], wanted: str) -> str:
-    """The name of the default voice by the setting `voices.default`; empty for none. Raises StartupError."""
-    names = [preset.name for preset, _ in presets]
+async def load(
+    catalog: VoiceCatalog, info: ModelInfo, presets: Sequence[tuple[Preset, bytes]], builder: VoiceBuilder, wanted: str
+) -> None:
+    """Give a catalog the presets of its model, and its default by the setting `voices.default`. Raises StartupError."""
+    if not info.speakers:
+        marked = next((preset.name for preset, _ in presets if preset.default), "")
+        names = [preset.name for preset, _ in presets]
+        catalog.set_presets(await build(presets, builder), default(names, marked, wanted))
+        return
+    if presets:
+        raise StartupError(
+            f"the folder {FOLDER} lists presets, and the voices of {info.name} are built in: "
+            f"{', '.join(info.speakers)}; remove the folder {FOLDER}"
+        )
+    catalog.set_presets(speakers(info), default(info.speakers, info.speakers[0], wanted))
+
+
+def speakers(info: ModelInfo) -> Mapping[str, Sequence[StoredVoice]]:
+    """The built-in voices of a model by name, as `VoiceCatalog.set_presets` takes them."""
+    kind = VoiceKind.SPEAKER
+    return {
+        name: [
+            StoredVoice(
+                voice=Voice(
+                    id=voice_id(kind, info.fingerprint, name),
+                    kind=kind,
+                    fingerprint=info.fingerprint,
+                    display_name=name,
+                )
+            )
+        ]
+        for name in info.speakers
+    }
+
+
+def default(names: Sequence[str], marked: str, wanted: str) -> str:
+    """The name of the default voice by the setting `voices.default`; empty for none. Raises StartupError.
+
+    names: of the presets
+    marked: the one that the model proposes; empty for none
+    """
     if wanted == "auto":
-        return next((preset.name for preset, _ in presets if preset.default), "")
+        return marked
     if wanted == "none":
         return ""
     if wanted not in names:

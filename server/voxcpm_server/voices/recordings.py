@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import numpy as np
 
-from voxcpm_grpc.audio import Decoded, FlawKind, short_flaw
+from voxcpm_grpc.audio.uploads import Decoded, FlawKind, short_flaw
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason, VoxCPMError
 from voxcpm_grpc.request import ModelInfo, Role, VoicePart
-from voxcpm_server.wire.inputs import RawLatents
-from voxcpm_server.wire.outputs import RequestWarning, WarningKind
+from voxcpm_server.values.inputs import RawLatents
+from voxcpm_server.values.outputs import RequestWarning, WarningKind
 
-USEFUL_SECONDS = {Role.PROMPT: 1.0, Role.REFERENCE: 2.0}  # less says little about a voice
+USEFUL_SECONDS = {Role.PROMPT: 1.0, Role.REFERENCE: 2.0}  # seconds; less says little about a voice
 WARNING_KINDS = {
     FlawKind.SHORT: WarningKind.SHORT_RECORDING,
     FlawKind.CLIPPED: WarningKind.CLIPPED_RECORDING,
@@ -19,8 +21,10 @@ WARNING_KINDS = {
     FlawKind.CHANNELS: WarningKind.CANCELLED_CHANNELS,
     FlawKind.LEVEL: WarningKind.RECORDING_LEVEL,
 }
+SLOWEST, FASTEST = 2.0, 25.0  # characters a second of a transcript; of speech that was not slowed down they are 8 to 20
+WIDE_SLOWEST, WIDE_FASTEST = 0.7, 10.0  # those of scripts whose characters are syllables or words
 FLOAT_BYTES = 4
-MAX_LATENT = 65504.0  # of float16, in which a GPU may decode; larger values make audio that is not finite
+MAX_LATENT = 65504.0  # float16 ends here, in which a GPU may decode; larger values make audio that is not finite
 
 
 def recording_warnings(decoded: Decoded, role: Role) -> tuple[RequestWarning, ...]:
@@ -28,6 +32,22 @@ def recording_warnings(decoded: Decoded, role: Role) -> tuple[RequestWarning, ..
     short = short_flaw(decoded.seconds, USEFUL_SECONDS[role])
     found = (*([short] if short else []), *decoded.flaws)
     return tuple(RequestWarning(WARNING_KINDS[flaw.kind], f"the {role.value} {flaw.text}") for flaw in found)
+
+
+def transcript_warnings(transcript: str, seconds: float, info: ModelInfo) -> tuple[RequestWarning, ...]:
+    """A doubt about the transcript of a recording, if it has one and the model reads it beside the speech."""
+    text = transcript.strip()
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    narrow = len(text) - wide
+    least, most = narrow / FASTEST + wide / WIDE_FASTEST, narrow / SLOWEST + wide / WIDE_SLOWEST
+    if not (text and info.reads_transcripts) or least <= seconds <= most:
+        return ()
+    doubt, remedy = ("many", "leave out words that are not spoken") if seconds < least else ("few", "add those missing")
+    message = (
+        f"the transcript has {len(text)} characters, which are {doubt} for {seconds:.1f} s of speech: it takes "
+        f"{least:.1f} to {most:.1f} s to say them; write exactly the words of the recording, and {remedy}"
+    )
+    return (RequestWarning(WarningKind.TRANSCRIPT, message),)
 
 
 def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> VoicePart:

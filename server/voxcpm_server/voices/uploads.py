@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
+from voxcpm_grpc.aio.threads import IoThreads
 from voxcpm_grpc.errors import Exhausted, InvalidRequest, Reason, VoxCPMError
 from voxcpm_grpc.request import Role
-from voxcpm_server.voices.store.io_threads import IoThreads
-from voxcpm_server.wire.inputs import AudioPart, Audition, Commit, Digest, UploadConfig, UploadInput
+from voxcpm_server.values.inputs import AudioPart, Audition, Commit, Digest, UploadConfig, UploadInput
 
 BUDGET_RETRY_SECONDS = 2.0
 END_SECONDS = 0.25  # clients end their side of the stream right after the commit, if they do

@@ -5,9 +5,9 @@ from __future__ import annotations
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.request import FinishReason, Priority, Role
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.wire.inputs import Continuity, FirstSegment, PreviewMode, SegmentationMode
-from voxcpm_server.wire.outputs import CutReason, EndReason, WarningKind
-from voxcpm_server.wire.voice import VoiceKind
+from voxcpm_server.values.inputs import Continuity, FirstSegment, PreviewMode, SegmentationMode
+from voxcpm_server.values.outputs import CutReason, EndReason, WarningKind
+from voxcpm_server.values.voice import VoiceKind
 
 ENCODINGS = {
     pb.AUDIO_ENCODING_PCM_S16LE: Encoding.PCM_S16LE,
@@ -24,6 +24,7 @@ MODES = {
     pb.SEGMENTATION_MODE_UNSPECIFIED: SegmentationMode.SENTENCE,
     pb.SEGMENTATION_MODE_SENTENCE: SegmentationMode.SENTENCE,
     pb.SEGMENTATION_MODE_MANUAL: SegmentationMode.MANUAL,
+    pb.SEGMENTATION_MODE_TOKENS: SegmentationMode.TOKENS,
 }
 FIRST_SEGMENTS = {
     pb.FIRST_SEGMENT_UNSPECIFIED: FirstSegment.SENTENCE,
@@ -50,6 +51,7 @@ KINDS = {
     pb.VOICE_KIND_PROMPT: VoiceKind.PROMPT,
     pb.VOICE_KIND_REFERENCE: VoiceKind.REFERENCE,
     pb.VOICE_KIND_HIFI: VoiceKind.HIFI,
+    pb.VOICE_KIND_SPEAKER: VoiceKind.SPEAKER,
 }
 KIND_VALUES = {kind: value for value, kind in KINDS.items()}
 PREVIEWS = {
@@ -59,11 +61,13 @@ PREVIEWS = {
     pb.PREVIEW_MODE_SYNTHESIS: PreviewMode.SYNTHESIS,
 }
 CUT_VALUES = {
+    None: pb.CUT_REASON_UNSPECIFIED,
     CutReason.SENTENCE: pb.CUT_REASON_SENTENCE,
     CutReason.PAUSE: pb.CUT_REASON_PAUSE,
     CutReason.CLAUSE: pb.CUT_REASON_CLAUSE,
     CutReason.LIMIT: pb.CUT_REASON_LIMIT,
     CutReason.FLUSH: pb.CUT_REASON_FLUSH,
+    CutReason.UNREAD: pb.CUT_REASON_UNREAD,
 }
 WARNING_VALUES = {
     WarningKind.SHORT_RECORDING: pb.WARNING_KIND_SHORT_RECORDING,
@@ -74,6 +78,8 @@ WARNING_VALUES = {
     WarningKind.CANCELLED_CHANNELS: pb.WARNING_KIND_CANCELLED_CHANNELS,
     WarningKind.RECORDING_LEVEL: pb.WARNING_KIND_RECORDING_LEVEL,
     WarningKind.WORD_TIMES: pb.WARNING_KIND_WORD_TIMES,
+    WarningKind.TRANSCRIPT: pb.WARNING_KIND_TRANSCRIPT,
+    WarningKind.CONTINUITY: pb.WARNING_KIND_CONTINUITY,
 }
 REASON_VALUES = {
     None: pb.FINISH_REASON_UNSPECIFIED,

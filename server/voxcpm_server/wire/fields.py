@@ -6,10 +6,11 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from voxcpm_grpc.audio import AudioFormat, Cleaning, usual_rate
-from voxcpm_grpc.control_characters import CONTROL
-from voxcpm_grpc.duration_text import duration_text
+from voxcpm_grpc.audio import AudioFormat, usual_rate
+from voxcpm_grpc.audio.uploads import Cleaning
 from voxcpm_grpc.errors import InvalidRequest, VoxCPMError
+from voxcpm_grpc.text.characters import CONTROL
+from voxcpm_grpc.text.durations import duration_text
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire.enums import ENCODINGS
 
@@ -49,7 +50,8 @@ def read_format(format: pb.AudioFormat, default_encoding: int, default_rate: int
             compression_level=format.compression_level if format.HasField("compression_level") else None,
         )
     except InvalidRequest as error:
-        field = "sample_rate_hz" if error.field == "sample_rate" else error.field  # the library's name, and the field's
+        # The library and the message have different names for the field.
+        field = "sample_rate_hz" if error.field == "sample_rate" else error.field
         text = error.message.replace(error.field, field, 1)
         raise InvalidRequest(text, field=f"{name}.{field}") from None
 

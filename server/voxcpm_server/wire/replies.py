@@ -12,12 +12,25 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from voxcpm_grpc import __version__
 from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.audio import SAMPLE_RATES, AudioFormat
+from voxcpm_grpc.audio.encode import available_encodings
 from voxcpm_grpc.request import FinishReason, ModelInfo, Sampling, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.values.outputs import (
+    EndReason,
+    Heard,
+    ModelSummary,
+    RequestWarning,
+    Segment,
+    Summary,
+    WordTime,
+    between,
+)
+from voxcpm_server.values.voice import Voice, VoiceKind
 from voxcpm_server.wire.enums import CUT_VALUES, ENCODING_VALUES, KIND_VALUES, REASON_VALUES, WARNING_VALUES
-from voxcpm_server.wire.outputs import EndReason, Heard, ModelSummary, RequestWarning, Segment, Summary, WordTime
-from voxcpm_server.wire.voice import Voice, VoiceKind
+
+OF_ALL = ("seed", "min_steps", "max_steps")
+"""The fields of Sampling that every model has."""
 
 
 def chunk(
@@ -126,7 +139,7 @@ def model_info(
         feat_dim=shape.dim,
         patch_size=shape.frames,
         samples_per_step=info.samples_per_step,
-        output_encodings=sorted(ENCODING_VALUES.values()),
+        output_encodings=sorted(ENCODING_VALUES[one] for one in available_encodings()),
         output_sample_rates_hz=SAMPLE_RATES,
         limits=pb.Limits(
             max_request_message_bytes=limits.max_message_bytes,
@@ -138,10 +151,7 @@ def model_info(
             max_inline_audio_bytes=limits.max_inline_audio_bytes,
         ),
         default_sampling=pb.Sampling(
-            cfg_value=sampling.cfg_value,
-            temperature=sampling.temperature,
-            inference_timesteps=sampling.inference_timesteps,
-            min_steps=sampling.min_steps,
+            min_steps=sampling.min_steps, **{one.name: getattr(sampling, one.name) for one in info.options}
         ),
         server_version=__version__,
         architecture=info.architecture,
@@ -154,10 +164,25 @@ def model_info(
         presets=presets,
         default_voice=default_voice,
         languages=info.languages,
-        voice_kinds=[KIND_VALUES[kind] for kind in VoiceKind if info.can(kind.ability)],
+        voice_kinds=[KIND_VALUES[kind] for kind in _kinds(info)],
         no_styles=not info.can("style"),
         loras=loras,
+        speech_languages=info.speech_languages,
+        sampling_fields=[*(one.name for one in info.options), *OF_ALL],
+        text_streaming=info.can("text_streaming"),
+        default_max_silence=_silence(info),
+        needs_voice=not info.can("no_voice"),
     )
+
+
+def _kinds(info: ModelInfo) -> Iterable[VoiceKind]:
+    """The kinds of voices that a model speaks with."""
+    return (kind for kind in VoiceKind if info.can(kind.ability) and (info.speakers or kind is not VoiceKind.SPEAKER))
+
+
+def _silence(info: ModelInfo) -> Duration | None:
+    steps = info.ends.max_silent_steps
+    return None if steps is None else duration(steps * info.samples_per_step / info.output_sample_rate)
 
 
 def models(found: Iterable[ModelSummary]) -> pb.ListModelsResponse:
@@ -199,22 +224,18 @@ def header(
     """
     return pb.StreamHeader(
         request_id=request_id,
-        format=_format(format),
+        format=pb.AudioFormat(
+            encoding=ENCODING_VALUES[format.encoding],
+            sample_rate_hz=format.sample_rate,
+            bitrate=format.bitrate,
+            compression_level=format.compression_level,
+        ),
         model=info.name,
         model_fingerprint=info.fingerprint,
         seed=seed,
         voice=voice,
         queue_time=duration(queue),
         codec_delay_samples=delay,
-    )
-
-
-def _format(format: AudioFormat) -> pb.AudioFormat:
-    return pb.AudioFormat(
-        encoding=ENCODING_VALUES[format.encoding],
-        sample_rate_hz=format.sample_rate,
-        bitrate=format.bitrate,
-        compression_level=format.compression_level,
     )
 
 
@@ -266,22 +287,18 @@ def summary(
         input_chars=summary.chars,
         generated_steps=summary.steps,
         queue_time=duration(summary.queue),
-        time_to_first_audio=_between(summary.first_segment, summary.first_audio),
+        time_to_first_audio=duration(summary.first_audio_seconds),
         engine_time=duration(summary.engine),
-        wall_time=_between(summary.began, now),
+        wall_time=duration(now - summary.began),
         cached_prefix_tokens=summary.cached_tokens,
-        text_to_first_audio=_between(summary.first_text, summary.first_audio),
+        text_to_first_audio=duration(between(summary.first_text, summary.first_audio)),
         codec_padding_samples=padding,
-        time_to_first_audible=_between(summary.first_segment, summary.first_audible),
-        text_to_first_audible=_between(summary.first_text, summary.first_audible),
+        time_to_first_audible=duration(summary.first_audible_seconds),
+        text_to_first_audible=duration(between(summary.first_text, summary.first_audible)),
         trimmed_samples=summary.trimmed,
         continuations=summary.continuations,
         words=map(word, words),
     )
-
-
-def _between(begin: float | None, end: float | None) -> Duration | None:
-    return None if begin is None or end is None else duration(end - begin)
 
 
 def duration(seconds: float | None) -> Duration | None:

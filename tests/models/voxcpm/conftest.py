@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.checkpoints import TINY
+from support.engines.checkpoints import TINY
 from torch import Tensor
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # must be selected before Triton is imported
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
-from voxcpm_grpc.engine.slots import NUMBERS, number_columns
+from voxcpm_grpc.engine.device.slots import NUMBERS, number_columns
 from voxcpm_grpc.models.base import Frame, LoadOptions, Plan, PrefillRows, SlotState, StepRows
 from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM

@@ -5,15 +5,18 @@ import sys
 
 import pytest
 import torch
-from support.gpus import GPUS, stand_in
+from support.engines.gpus import GPUS, stand_in
 
 from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.layers.choice import choose_attention
 from voxcpm_grpc.layers.noise import GaussianNoise, RecordedNoise, SlotNoise
 from voxcpm_grpc.layers.ops import TorchOps
+from voxcpm_grpc.layers.packed import packing_serves
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.voxcpm.backend import choose_attention, choose_backend
-from voxcpm_grpc.models.voxcpm.flow import PlainFlow
+from voxcpm_grpc.models.voxcpm.backend import choose_backend
+from voxcpm_grpc.models.voxcpm.flow.cpu_flow import CpuFlow
+from voxcpm_grpc.models.voxcpm.flow.flow import PlainFlow
 
 CPU = torch.device("cpu")
 
@@ -28,8 +31,9 @@ def test_a_cpu_takes_the_plain_implementations(dtype):
 
 
 @pytest.mark.parametrize("streams", [1, 2])
-def test_a_model_on_a_cpu_runs_the_plain_loop_and_decoder(tiny, streams):
-    assert isinstance(tiny.flow.single if streams == 1 else tiny.flow.batch, PlainFlow)
+def test_a_model_on_a_cpu_runs_the_loop_and_decoder_of_a_cpu(tiny, streams):
+    loop = tiny.flow.single if streams == 1 else tiny.flow.batch
+    assert isinstance(loop, CpuFlow if packing_serves() else PlainFlow)
     assert tiny.codec.decoder.dtype == torch.float32
     assert not tiny.capturable
 

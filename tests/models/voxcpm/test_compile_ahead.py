@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 import torch
-from support.gpus import GPUS, Gpu, stand_in
+from support.engines.gpus import GPUS, Gpu, stand_in
 
 from tools.make_checkpoint import MODELS, VOXCPM2, VOXCPM15, config
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
-from voxcpm_grpc.models.voxcpm.parse import parse_config
+from voxcpm_grpc.models.voxcpm.config.parse import parse_config
 
 pytest.importorskip("triton")
-from voxcpm_grpc.kernels import gated_cuts, split_cuts
-from voxcpm_grpc.kernels.cuda import compiler, decode_rows, packed_stack
-from voxcpm_grpc.kernels.launch import multiprocessors
+from voxcpm_grpc.kernels.cuda import compiler
+from voxcpm_grpc.kernels.launch.overlap import multiprocessors
+from voxcpm_grpc.kernels.products import gated_cuts, gated_product, split_cuts, split_product
+from voxcpm_grpc.models.voxcpm.kernels import decode_layers, decode_rows, packed_stack
+from voxcpm_grpc.models.voxcpm.kernels.persistent import ENCODER, FLOW
 
 PRODUCTS = {"split_product.cu": len(split_cuts.CUTS), "gated_product.cu": len(gated_cuts.CUTS)}
 LANGUAGE = {"decode_layers.cu": 1, "decode_rows.cu": 3}
@@ -68,7 +70,7 @@ def compile_ahead(*, full: bool = True, model: str = VOXCPM2, gpu: Gpu = GPUS["s
 )
 def test_a_model_starts_the_compilation_of_its_kernels(started, options, expected):
     compile_ahead(**options)
-    assert Counter(name for name, *_ in started) == expected
+    assert Counter(source.name for source, *_ in started) == expected
 
 
 def test_a_load_asks_for_what_was_compiled_ahead(request, started, monkeypatch):
@@ -82,8 +84,8 @@ def test_a_load_asks_for_what_was_compiled_ahead(request, started, monkeypatch):
         assert isinstance(code, Future)
         raise compiler.KernelUnavailable("this is a test")
 
-    for module in ("split_product", "gated_product", "cuda.decode_rows", "cuda.packed_stack", "cuda.decode_layers"):
-        monkeypatch.setattr(f"voxcpm_grpc.kernels.{module}.load_function", load)
+    for module in (split_product, gated_product, decode_rows, packed_stack, decode_layers):
+        monkeypatch.setattr(module, "load_function", load)
     device = torch.device("cpu")
     for loaded in (split_cuts.load_cuts, gated_cuts.load_cuts):
         loaded.cache_clear()
@@ -92,8 +94,8 @@ def test_a_load_asks_for_what_was_compiled_ahead(request, started, monkeypatch):
     assert not gated_cuts.load_cuts(device)
     for call in (
         lambda: decode_rows.load_kernels(device),
-        lambda: packed_stack.load_kernel("flow.cu", "flow", device),
-        lambda: packed_stack.load_kernel("encoder.cu", "encode", device),
+        lambda: packed_stack.load_kernel(*FLOW, device),
+        lambda: packed_stack.load_kernel(*ENCODER, device),
     ):
         with pytest.raises(compiler.KernelUnavailable):
             call()

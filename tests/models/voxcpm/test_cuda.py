@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.plans import plan_of
-from support.voice_parts import voice_part
+from support.engines.plans import plan_of
+from support.engines.voice_parts import voice_part
 
 from voxcpm_grpc.models.base import StepRows
 from voxcpm_grpc.request import Conditioning, Request, Role, Sampling

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from support.full_size import full_size  # noqa: F401
-from support.plans import plan_of
+from support.engines.full_size import full_size  # noqa: F401
+from support.engines.plans import plan_of
 
 from voxcpm_grpc.attention import PagedRows
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
-from voxcpm_grpc.kernels.cuda.decode_rows import SLOTS
 from voxcpm_grpc.models.voxcpm import few_rows as few_rows_module
 from voxcpm_grpc.models.voxcpm.few_rows import FewRows, decode_weights, few_rows
+from voxcpm_grpc.models.voxcpm.kernels.decode_rows import SLOTS
 from voxcpm_grpc.request import Request, Sampling
 
 LIMIT = 2e-2  # bfloat16 activations against float32

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from support.full_size import full_size, full_sizes  # noqa: F401
-from support.traces import traced
+from support.engines.full_size import full_size, full_sizes  # noqa: F401
+from support.engines.traces import traced
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.checkpoint import resolve
-from voxcpm_grpc.engine.graph import StepGraph, batch_buckets
-from voxcpm_grpc.engine.kv_cache import allocate_kv
+from voxcpm_grpc.engine.device.graphs import StepGraph, generate_buckets
+from voxcpm_grpc.engine.device.kv_cache import allocate_kv
+from voxcpm_grpc.engine.device.rows import step_rows
+from voxcpm_grpc.engine.device.slots import NUMBERS, Slots, number_columns
 from voxcpm_grpc.engine.load import load_engine
-from voxcpm_grpc.engine.rows import step_rows
 from voxcpm_grpc.engine.runner import LIBRARY_BYTES, Runner, working_memory
-from voxcpm_grpc.engine.slots import NUMBERS, Slots, number_columns
-from voxcpm_grpc.kernels.graph import GraphPool, Priority
+from voxcpm_grpc.kernels.launch.graph import GraphPool, Priority
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
@@ -156,7 +156,7 @@ def test_codec_and_stop_head(pair):
     logits = []
     for model in (pair.fast, pair.truth):
         state = hidden.to(model.layout.dtype)
-        logits.append(model.networks.stop_head(model.maps.conditioning(everyone, state, state)[1]))
+        logits.append(model.networks.stop_head(model.projections.conditioning(everyone, state, state)[1]))
     assert cosine(*logits) > COSINE
 
 
@@ -168,7 +168,7 @@ def test_maps_between_the_networks(pair, rows):
 
     def run(model):
         states = [x.to(model.layout.dtype) for x in (semantic, acoustic)]
-        return *model.maps.conditioning(slot, *states), model.maps.quantize(states[0][slot])
+        return *model.projections.conditioning(slot, *states), model.projections.quantize(states[0][slot])
 
     for fast, truth in zip(run(pair.fast), run(pair.truth), strict=True):
         assert cosine(fast, truth) > COSINE
@@ -217,7 +217,7 @@ def test_a_captured_step_of_every_size(pair):
         return pair.fast.step(step_rows(slot[:count], state, 16, 128), 4, state, caches[0])
 
     step(most)  # makes tables that cannot be copied to the device during a capture
-    graph = StepGraph(step, batch_buckets(most), GraphPool(Priority.STEP, torch.device("cuda")))
+    graph = StepGraph(step, generate_buckets(most), GraphPool(Priority.STEP, torch.device("cuda")))
     for count in (*graph.sizes, 9, 33, 63, 65, 127):
         copy_state(fresh, state)
         slot.fill_(scratch)

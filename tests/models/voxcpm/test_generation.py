@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.plans import plan_of
-from support.voice_parts import voice_part
+from support.engines.plans import plan_of
+from support.engines.voice_parts import voice_part
 
 from voxcpm_grpc.request import Conditioning, Request, Sampling
 

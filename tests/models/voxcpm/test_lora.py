@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support import goldens
-from support.plans import plan_of
+from support.engines import goldens
+from support.engines.plans import plan_of
 
 from voxcpm_grpc.errors import StartupError
 

@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.checkpoints import OLDER, TINY
-from support.goldens import GOLDENS
+from support.engines.checkpoints import OLDER, TINY
+from support.engines.goldens import GOLDENS
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
-from voxcpm_grpc.layers.flow import build_schedule, embed_time
+from voxcpm_grpc.models.voxcpm.flow.matching import build_schedule, embed_time
 from voxcpm_grpc.request import Role
 
 TABLES = {"": torch.float32, "bfloat16.": torch.bfloat16}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.plans import plan_of
-from support.voice_parts import encoded, voice_part
+from support.engines.plans import plan_of
+from support.engines.voice_parts import encoded, voice_part
 
 from voxcpm_grpc.request import Conditioning, Request, Role, Sampling
 

@@ -6,15 +6,15 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.checkpoints import OLDER
+from support.engines.checkpoints import OLDER
 
 from tools.make_checkpoint import MODELS, VOXCPM05, VOXCPM15, config, model_shapes, vae_shapes
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.loading import measure_model
-from voxcpm_grpc.models.voxcpm.parse import parse_config
-from voxcpm_grpc.models.voxcpm.vae import decoder_context
+from voxcpm_grpc.models.voxcpm.codec.vae import decoder_context
+from voxcpm_grpc.models.voxcpm.config.parse import parse_config
 
 SMALLEST, MIDDLE = OLDER
 MODEL, CODEC = "model.safetensors", "audiovae.safetensors"

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from support.plans import plan_of
-from support.voice_parts import voice_part
+from support.engines.plans import plan_of
+from support.engines.voice_parts import voice_part
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.request import Conditioning, Request, Sampling, VoicePart

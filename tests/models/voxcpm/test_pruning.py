@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from support.full_size import full_size  # noqa: F401
+from support.engines.full_size import full_size  # noqa: F401
 from torch.utils.flop_counter import FlopCounterMode
 
-from voxcpm_grpc.models.voxcpm.flow import PlainFlow
+from voxcpm_grpc.models.voxcpm.flow.flow import PlainFlow
 
 STREAMS = [1, 3, 8]
 TIMESTEPS = 4

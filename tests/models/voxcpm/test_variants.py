@@ -12,11 +12,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.layers.streaming import StreamingNet
 from voxcpm_grpc.layers.weights import Weights, check
 from voxcpm_grpc.models.voxcpm.backend import choose_decoder
-from voxcpm_grpc.models.voxcpm.config import VAE2Config
-from voxcpm_grpc.models.voxcpm.tokenizer import TextTokenizer
-from voxcpm_grpc.models.voxcpm.vae import StreamingNet, build_decoder, build_encoder
+from voxcpm_grpc.models.voxcpm.codec.vae import build_decoder, build_encoder
+from voxcpm_grpc.models.voxcpm.config.config import VAE2Config
+from voxcpm_grpc.models.voxcpm.text.tokenizer import TextTokenizer
 
 GOLDENS = Path(__file__).parents[2] / "goldens"
 CASES = json.loads((GOLDENS / "variants.json").read_text("utf-8"))

@@ -9,7 +9,7 @@ import grpc
 import pytest
 import trustme
 from grpc_health.v1 import health_pb2
-from support.grpc_types import health_stub
+from support.clients.grpc_types import health_stub
 
 from voxcpm_grpc.errors import Unauthenticated
 from voxcpm_grpc.v1 import tts_pb2 as pb

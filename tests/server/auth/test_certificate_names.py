@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from voxcpm_server.auth.certificate_names import certificate_names
+from voxcpm_server.auth.principal import certificate_names
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-from support.uploads import recording, upload
+from support.servers.uploads import recording, upload
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.auth.keys import create

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from support.json_tokens import PRIVATE, by_hand, document, token
+from support.clients.json_tokens import PRIVATE, by_hand, document, token
 
 from voxcpm_grpc.errors import StartupError, Unauthenticated
 from voxcpm_grpc.settings.security import AuthSettings

@@ -7,10 +7,11 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from support.contract_calls import Stub, field_of
-from support.uploads import recording
+from support.clients.contract_calls import Stub, field_of
+from support.servers.uploads import recording
 
-from voxcpm_grpc.audio import decode, wav
+from voxcpm_grpc.audio import wav
+from voxcpm_grpc.audio.uploads import decode
 from voxcpm_server.contracts.google import cloud_tts_pb2 as google
 from voxcpm_server.voices.presets import Preset
 
@@ -88,6 +89,30 @@ async def test_fields_become_those_of_a_stream(serve_front):
     seconds, loudness = zip(*(measured(reply.audio_content) for reply in (fast, slow, quiet)), strict=True)
     assert seconds[0] == pytest.approx(seconds[1] / 2, rel=0.1) and seconds[2] == seconds[1]
     assert loudness[2] == pytest.approx(loudness[1] / 10, rel=0.1)
+
+
+async def test_a_model_of_languages_speaks_the_language_of_the_voice(serve_front, multilingual):
+    pool = multilingual()
+    async with serve_front(pool, server=ON) as served:
+        for code, language in (("de-DE", "de"), ("en-US", "en"), ("", "")):
+            await stub(served).SynthesizeSpeech(request(voice__language_code=code))
+            voice = google.VoiceSelectionParams(language_code=code)
+            await streamed(served, config(voice=voice), piece("One.", prompt="softly"))
+            assert [(made.language, made.style) for made in pool.requests[-2:]] == [
+                (language, ""),
+                (language, "softly"),
+            ]
+        swedish = google.VoiceSelectionParams(language_code="sv-SE")
+        for path, call in (
+            ("", stub(served).SynthesizeSpeech(request(voice=swedish))),
+            ("streaming_config.", streamed(served, config(voice=swedish), piece("One."))),
+        ):
+            error = await error_of(call)
+            assert (error.code(), field_of(error)) == (
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{path}voice.language_code",
+            )
+            assert error.details() == "language_code is 'sv'; it must be one of en, de"
 
 
 async def test_breaks_of_ssml_and_of_markup_are_silence_of_their_length(serve_front):

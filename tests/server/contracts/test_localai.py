@@ -8,14 +8,14 @@ from typing import Any
 
 import grpc
 import pytest
-from support.contract_calls import Stub, field_of
-from support.uploads import recording
+from support.clients.contract_calls import Stub, field_of
+from support.servers.uploads import recording
 
 from voxcpm_grpc.audio import wav
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.settings.contracts import ContractSettings
+from voxcpm_server.contracts.known import contracts
 from voxcpm_server.contracts.localai import backend_pb2 as localai
-from voxcpm_server.known_contracts import contracts
 from voxcpm_server.voices.presets import Preset
 
 ANNA = Preset(name="anna", kind="prompt", recording="anna.wav", transcript="Hello.")
@@ -80,6 +80,22 @@ async def test_health_models_and_state_are_those_of_the_server(serve_front):
         ):
             result = await stub(served).LoadModel(options)
             assert not result.success and fault in result.message
+
+
+async def test_a_model_of_languages_speaks_the_language_of_the_request(serve_front, multilingual):
+    pool = multilingual()
+    asked = (
+        (request(language="de"), "de"),
+        (request(language="en", params={"language": "de"}), "de"),
+        (request(), ""),
+    )
+    async with serve_front(pool, server=settings()) as served:
+        for one, language in asked:
+            assert [reply async for reply in stub(served).TTSStream(one)]
+            assert pool.requests[-1].language == language
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            assert not [reply async for reply in stub(served).TTSStream(request(language="Swedish"))]
+    assert (caught.value.code(), field_of(caught.value)) == (grpc.StatusCode.INVALID_ARGUMENT, "language")
 
 
 async def test_files_lie_below_the_folder_and_replace_none(serve_front, folder, tmp_path, caplog):

@@ -15,9 +15,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import generate_latest
-from support.contract_calls import Stub
-from support.hostile_frames import DATA, END_STREAM, PREFACE, SETTINGS, call, frame, grpc_message
-from support.waiting import until
+from support.clients.contract_calls import Stub
+from support.hostile.frames import DATA, END_STREAM, PREFACE, SETTINGS, call, frame, grpc_message
+from support.servers.waiting import until
 
 from voxcpm_grpc.errors import StartupError, Unavailable
 from voxcpm_grpc.settings.contracts import ContractSettings
@@ -26,12 +26,12 @@ from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.sources import from_values
 from voxcpm_server.auth import keys
 from voxcpm_server.contracts.google import cloud_tts_pb2 as google
+from voxcpm_server.contracts.known import contracts
 from voxcpm_server.contracts.riva import riva_tts_pb2 as riva
-from voxcpm_server.known_contracts import contracts
-from voxcpm_server.rpc.handler import SERVICE
-from voxcpm_server.rpc.metrics import Metrics
-from voxcpm_server.rpc.server import RpcServer
+from voxcpm_server.operation.metrics import Metrics
 from voxcpm_server.rpc.tracing import Tracing
+from voxcpm_server.services.handler import SERVICE
+from voxcpm_server.services.server import RpcServer
 
 BOTH: dict[str, Any] = {"contracts": {"enabled": ("google", "riva")}}
 GOOGLE = google.DESCRIPTOR.services_by_name["TextToSpeech"]
@@ -39,10 +39,10 @@ RIVA = riva.DESCRIPTOR.services_by_name["RivaSpeechSynthesis"]
 CLOSED = frame(SETTINGS, struct.pack(">HI", 4, 0))  # an initial window of 0
 WITHOUT = (
     "import sys;"
-    "from voxcpm_server.known_contracts import contracts;"
+    "from voxcpm_server.contracts.known import contracts;"
     "from voxcpm_grpc.settings.contracts import ContractSettings;"
     "contracts(ContractSettings());"
-    "print([name for name in sys.modules if name.startswith('voxcpm_server.contracts')])"
+    "print([name for name in sys.modules if name.startswith('voxcpm_server.contracts.')])"
 )
 
 
@@ -79,7 +79,7 @@ async def test_contracts_that_are_off_are_not_served(serve_front):
 
 def test_contracts_that_are_off_are_not_imported():
     found = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=120, check=True)
-    assert found.stdout.strip() == "[]"
+    assert found.stdout.strip() == "['voxcpm_server.contracts.known']"
 
 
 def test_an_unknown_contract_is_refused_with_those_that_there_are():

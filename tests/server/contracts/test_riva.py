@@ -6,10 +6,11 @@ from typing import Any
 
 import grpc
 import pytest
-from support.contract_calls import Stub, field_of
-from support.uploads import recording
+from support.clients.contract_calls import Stub, field_of
+from support.servers.uploads import recording
 
-from voxcpm_grpc.audio import decode
+from voxcpm_grpc.abilities import Option
+from voxcpm_grpc.audio.uploads import decode
 from voxcpm_server.contracts.riva import riva_audio_pb2 as audio
 from voxcpm_server.contracts.riva import riva_common_pb2 as common
 from voxcpm_server.contracts.riva import riva_tts_pb2 as riva
@@ -98,6 +99,38 @@ async def test_options_and_recordings_become_those_of_a_stream(serve_front):
     assert transcripts == ["The words of it. ", "说的话。"]
 
 
+async def test_the_options_of_a_model_of_codes_reach_it(serve_front, multilingual):
+    option = Option(name="top_k", default=50, low=1, high=99, rule="it must be from 1 to 99")
+    pool = multilingual(options=(option,))
+    async with serve_front(pool, server=ON) as served:
+        await stub(served).Synthesize(request(custom_configuration={"top_k": "7"}))
+        await stub(served).Synthesize(request())
+    assert [one.sampling.top_k for one in pool.requests] == [7, 50]
+
+
+async def test_a_model_of_languages_speaks_the_language_of_the_request(serve_front, multilingual):
+    pool = multilingual()
+    asked = (
+        (request(language_code="de-DE"), "de"),
+        (request(), "en"),
+        (request(language_code=""), ""),
+        (request(custom_configuration={"language": "German"}), "de"),
+        (request(custom_configuration={"language": "auto"}), ""),
+    )
+    async with serve_front(pool, server=ON) as served:
+        for one, language in asked:
+            await stub(served).Synthesize(one)
+            await streamed(served, one)
+            assert [made.language for made in pool.requests[-2:]] == [language] * 2
+        swedish = request(language_code="sv-SE")
+        for call in (stub(served).Synthesize(swedish), streamed(served, swedish)):
+            error = await error_of(call)
+            assert (error.code(), field_of(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "language_code")
+            assert error.details() == "language_code is 'sv'; it must be one of en, de"
+        error = await error_of(stub(served).Synthesize(request(custom_configuration={"language": "sv"})))
+        assert field_of(error) == "custom_configuration.language"
+
+
 async def test_the_times_of_words_are_milliseconds_of_the_audio(serve_front):
     text = "Good morning to you. And a good night."
     seeded = {"custom_configuration": {"seed": "7"}}
@@ -120,6 +153,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "custom_dictionary": {"custom_dictionary": "tomato  təˈmeɪˌtoʊ"},
     "custom_configuration.exaggeration_factor": {"custom_configuration": {"exaggeration_factor": "1.5"}},
     "custom_configuration.seed": {"custom_configuration": {"seed": "many"}},
+    "custom_configuration.top_k": {"custom_configuration": {"top_k": "1.5"}},
     "custom_configuration.cfg_value": {"custom_configuration": {"cfg_value": "11"}},
     "custom_configuration.speed": {"custom_configuration": {"speed": "nan"}},
     "encoding": {"encoding": 9},

@@ -5,9 +5,10 @@ import json
 import logging
 
 import pytest
+from support.clients.websocket_options import DIRECT
 from websockets.asyncio.client import connect
 
-from voxcpm_gateway import openapi
+from voxcpm_gateway.routes import openapi
 
 pytestmark = pytest.mark.thorough
 
@@ -196,7 +197,7 @@ async def test_the_own_page_may_call_however_its_port_is_written(served, serve_g
     async with serve_gateway(served.address, allowed_hosts=("tts.example",)) as gateway:
         assert await status(gateway, "GET /v1/models HTTP/1.1", f"Host: {host}", f"Origin: {origin}") == 200
         address, port = gateway.address
-        socket = connect(f"ws://{host}/v1/audio/stream", host=address, port=port, origin=origin, proxy=None)
+        socket = connect(f"ws://{host}/v1/audio/stream", host=address, port=port, origin=origin, **DIRECT)
         async with socket as opened:
             await opened.close()
 

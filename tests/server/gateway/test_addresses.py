@@ -3,9 +3,10 @@
 import re
 
 import pytest
+from support.clients.websocket_options import DIRECT
 from websockets.asyncio.client import connect
 
-from voxcpm_gateway import openapi
+from voxcpm_gateway.routes import openapi
 
 BODIES = {
     "/v1/audio/speech": {"input": "Hello."},
@@ -45,7 +46,7 @@ async def test_the_metrics_count_an_address_with_a_slash_as_the_same(gateway):
 
 
 async def test_the_websocket_opens_with_a_slash(gateway):
-    async with connect("ws://{}:{}/v1/audio/stream/".format(*gateway.address), proxy=None) as socket:
+    async with connect("ws://{}:{}/v1/audio/stream/".format(*gateway.address), **DIRECT) as socket:
         await socket.close()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from support.json_values import HALF
-from support.uploads import recording
+from support.clients.json_values import HALF
+from support.servers.uploads import recording
 
 pytestmark = pytest.mark.thorough
 

@@ -5,7 +5,7 @@ import json
 import logging
 
 import pytest
-from support.waiting import until
+from support.servers.waiting import until
 
 SPEECH = {"input": "Hello there, this is a long text. " * 20, "response_format": "pcm"}
 

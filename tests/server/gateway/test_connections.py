@@ -5,8 +5,8 @@ import json
 import socket
 
 import pytest
-from support.raw_http import connected, head, post
-from support.waiting import until
+from support.hostile.raw_http import connected, head, post
+from support.servers.waiting import until
 
 SPEECH = {"input": "Hello there.", "response_format": "pcm"}
 LONG = {"input": "Hello there, this is a long text. " * 20, "response_format": "pcm"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.gateway_sockets import Answers, answers
-from support.json_values import HALF
+from support.clients.gateway_sockets import Answers, answers
+from support.clients.json_values import HALF
 
 LOW = r"\ude00"  # the other half of HALF
 SMILE = "\U0001f600"

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.gateway_sockets import answers
-from support.json_values import HALF, json_texts
-from support.uploads import recording
+from support.clients.gateway_sockets import answers
+from support.clients.json_values import HALF, json_texts
+from support.servers.uploads import recording
 
-from voxcpm_gateway import older, openai, speech_request
-from voxcpm_gateway.fields import Field
-from voxcpm_gateway.websocket_messages import MESSAGES
+from voxcpm_gateway.requests.fields import Field
+from voxcpm_gateway.routes import older, openai
+from voxcpm_gateway.speech import speech_request
+from voxcpm_gateway.speech.websocket_messages import MESSAGES
 
 WAV = base64.b64encode(recording(1)).decode()
 SPEECH, GENERATE = speech_request.FIELDS, older.GENERATE_FIELDS

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trustme
-from support.uploads import recording
+from support.servers.uploads import recording
 
-from voxcpm_gateway import fetch
+from voxcpm_gateway.requests import fetch
 
 WAV = recording(3)
 

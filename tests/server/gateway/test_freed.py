@@ -10,10 +10,11 @@ from contextlib import suppress
 from typing import Any
 
 import httpx2
-from support.cycles import no_garbage
-from support.rpc_tasks import rpc_tasks
-from support.uploads import recording
-from support.waiting import until
+from support.clients.websocket_options import DIRECT
+from support.doubles.cycles import no_garbage
+from support.doubles.rpc_tasks import rpc_tasks
+from support.servers.uploads import recording
+from support.servers.waiting import until
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -70,7 +71,7 @@ def text(words: str) -> dict[str, str]:
 
 def socket(gateway: Any) -> connect:
     host, port = gateway.address
-    return connect(f"ws://{host}:{port}/v1/audio/stream", proxy=None)
+    return connect(f"ws://{host}:{port}/v1/audio/stream", **DIRECT)
 
 
 async def converse(gateway: Any, *messages: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.uploads import recording
+from support.servers.uploads import recording
 
 from voxcpm_server.voices.presets import Preset
 
@@ -59,3 +59,35 @@ async def test_a_voice_is_stored_for_the_model_of_the_form(two):
     assert refused.status_code == 400
     assert "was made for the model 'org/Large'" in refused.json()["error"]["message"]
     assert len(large.requests) == 1
+
+
+async def test_voices_have_an_id_of_their_own_and_the_name_of_their_model(two):
+    gateway, small, large = two
+    form: dict[str, Any] = {"name": "Ada", "consent": "2026-11-01", "model": "Large"}
+    files = {"audio_sample": ("a.wav", recording(1), "audio/wav")}
+    stored = (await gateway.http.post("/v1/audio/voices", data=form, files=files)).json()
+    assert stored["model"] == "org/Large"
+    listed = (await gateway.http.get("/v1/audio/voices")).json()["voices"]
+    assert [(one["name"], one["model"]) for one in listed] == [
+        ("Ada", "org/Large"),
+        ("anna", "small"),
+        ("anna", "org/Large"),
+    ]
+    ids = [one["id"] for one in listed]
+    assert ids[:2] == [stored["id"], "anna"] and ids[2].startswith("ref_") and len(set(ids)) == 3
+    for one, pool in zip(listed[1:], (small, large), strict=True):
+        assert (await gateway.speak("Hello.", model=one["model"], voice=one["id"])).status_code == 200
+        assert len(pool.requests) == 1
+    refused = (await gateway.speak("Hello.", model="tts-1", voice=ids[2])).json()["error"]
+    assert "voice 'anna' is a preset of the model 'org/Large'" in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), [("small", "small"), ("tts-1", "small"), ("Large", "org/Large"), ("org/Large", "org/Large")]
+)
+async def test_voices_of_one_model_are_listed_with_their_names(two, name, model):
+    gateway, *_ = two
+    listed = (await gateway.http.get("/v1/audio/voices", params={"model": name})).json()["voices"]
+    assert [(one["id"], one["model"]) for one in listed] == [("anna", model)]
+    missing = await gateway.http.get("/v1/audio/voices", params={"model": "huge"})
+    assert (missing.status_code, missing.json()["error"]["param"]) == (404, "model")

@@ -4,8 +4,8 @@ import asyncio
 import logging
 
 import pytest
-from support.raw_http import connected, head, post
-from support.waiting import until
+from support.hostile.raw_http import connected, head, post
+from support.servers.waiting import until
 
 pytestmark = pytest.mark.thorough
 

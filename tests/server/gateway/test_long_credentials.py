@@ -8,11 +8,11 @@ import json
 from typing import Any
 
 import pytest
-from support.waiting import HANG_SECONDS
+from support.servers.waiting import HANG_SECONDS
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from voxcpm_grpc.credentials import MAX_CREDENTIAL_BYTES
+from voxcpm_grpc.network.credentials import MAX_CREDENTIAL_BYTES
 
 TOO_LONG = (MAX_CREDENTIAL_BYTES + 1, 40_000, 64_000)
 REPEATS = 8

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from voxcpm_server.text import packages
+from voxcpm_server.text.normalize import packages
 
 CODE = "```\nmake 1\n```"
 

@@ -2,13 +2,14 @@
 
 import base64
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.uploads import recording
-from support.voice_parts import latents_of
+from support.engines.voice_parts import latents_of
+from support.servers.uploads import recording
 
-from voxcpm_grpc.audio import decode
+from voxcpm_grpc.audio.uploads import decode
 
 WAV = {"wav_base64": base64.b64encode(recording(1)).decode(), "wav_format": "wav"}
 
@@ -56,6 +57,17 @@ async def test_latents_are_encoded_once_and_used_again(gateway, served):
     reference = (await gateway.http.post("/encode_latents", json=WAV | {"role": "reference"})).json()
     fields = {"ref_audio_latents_base64": reference["prompt_latents_base64"]}
     assert (await generate(gateway, **fields)).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["prompt_latents_base64", "ref_audio_latents_base64"])
+async def test_latents_for_a_model_without_them_are_refused(serve_front, serve_gateway, fake, name):
+    pool = fake()
+    pool.info = replace(pool.info, latents=None)
+    words = {"prompt_text": "One two. "} if name.startswith("prompt") else {}
+    async with serve_front(pool) as served, serve_gateway(served.address) as gateway:
+        refused = await generate(gateway, **{name: base64.b64encode(bytes(64)).decode()}, **words)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
+    assert "fake has no latents; send a recording" in refused.json()["detail"]
 
 
 async def test_prompts_references_and_hifi_are_added_listed_used_and_deleted(gateway, served):

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gateway_sockets import answers
-from support.uploads import recording
+from support.clients.gateway_sockets import answers
+from support.servers.uploads import recording
 
-from voxcpm_gateway import speech_request
+from voxcpm_gateway.speech import speech_request
 from voxcpm_server.voices.presets import Preset
 
 pytestmark = pytest.mark.thorough

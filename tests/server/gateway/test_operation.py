@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from voxcpm_client.cli import main
-from voxcpm_gateway import openapi
+from voxcpm_gateway.routes import openapi
 
 
 async def test_the_probes_answer(gateway, served):

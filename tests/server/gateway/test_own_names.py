@@ -8,14 +8,15 @@ import re
 from typing import Any
 
 import pytest
-from support.gateway_sockets import answers
-from support.uploads import recording
+from support.clients.gateway_sockets import answers
+from support.servers.uploads import recording
 
 from voxcpm_client import Exhausted, FailedPrecondition, InvalidArgument, NotFound, SpeechError
-from voxcpm_gateway import older, openai, speech_request
 from voxcpm_gateway.errors import from_server
-from voxcpm_gateway.fields import names_of
-from voxcpm_gateway.websocket_messages import CONFIG
+from voxcpm_gateway.requests.fields import names_of
+from voxcpm_gateway.routes import older, openai
+from voxcpm_gateway.speech import speech_request
+from voxcpm_gateway.speech.websocket_messages import CONFIG
 from voxcpm_server.auth.keys import create
 
 pytestmark = pytest.mark.thorough

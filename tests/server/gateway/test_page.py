@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from voxcpm_gateway.page import encoding
-from voxcpm_grpc.audio import decode
+from voxcpm_grpc.audio.uploads import decode
 
 RATE = 16000
 
@@ -60,6 +62,27 @@ async def test_a_gateway_without_the_packages_offers_wav_alone(gateway, monkeypa
     assert (await gateway.http.get("/page/model.json")).json()["formats"] == ["wav"]
     response = await encoded(gateway, tone(), format="mp3")
     assert "the extra `server`" in response.json()["error"]["message"]
+
+
+async def test_the_page_learns_the_sampling_that_the_model_has(gateway):
+    found = (await gateway.http.get("/page/model.json")).json()
+    assert found["sampling"] == ["cfg_value", "timesteps", "temperature", "seed", "min_steps", "max_steps"]
+    assert (found["default_temperature"], found["default_cfg_value"]) == (1, 2)
+
+
+async def test_the_page_learns_what_the_model_can_do(serve_front, serve_gateway, fake):
+    names = ("voice_kinds", "styles", "needs_voice", "chooses_voice", "speech_languages")
+    pool = fake()
+    lacks = dict.fromkeys(("prompt", "reference", "hifi", "style"), "{model} has none")
+    info = replace(pool.info, abilities=replace(pool.info.abilities, **lacks, speaker="", language=""))
+    for one, expected in (
+        (pool.info, (["prompt", "reference", "hifi"], True, False, True, [])),
+        (replace(info, speakers=("ann",), speech_languages=("de",)), (["speaker"], False, False, False, ["de"])),
+    ):
+        pool.info = one
+        async with serve_front(pool) as served, serve_gateway(served.address) as gateway:
+            found = (await gateway.http.get("/page/model.json")).json()
+        assert tuple(found[name] for name in names) == expected
 
 
 async def test_the_page_learns_the_grpc_port_of_its_own_host_only(served, serve_gateway):

@@ -3,12 +3,14 @@
 import base64
 import io
 import json
+from dataclasses import replace
 
 import av
 import numpy as np
 import pytest
-from support.uploads import recording
+from support.servers.uploads import recording
 
+from voxcpm_grpc.abilities import Option
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 TEXT = "Hello there. How are you?"
@@ -102,6 +104,36 @@ async def test_instructions_and_parameters_reach_the_model(gateway, served):
     assert (asked.sampling.inference_timesteps, asked.sampling.max_steps, asked.sampling.seed) == (6, 2, 3)
     assert asked.sampling.temperature == 0.5
     assert asked.style == "a calm old man"
+
+
+CODES = {"top_k": 7, "top_p": 0.5, "repetition_penalty": 1.25}
+CODES |= {"code_temperature": 0.5, "code_top_k": 3, "code_top_p": 0.75}
+
+
+async def test_the_options_and_the_language_of_a_model_of_codes_reach_it(serve_front, serve_gateway, fake):
+    pool = fake()
+    options = tuple(Option(name=name, default=1, low=0, high=9, rule="it must be from 0 to 9") for name in CODES)
+    told = replace(pool.info.abilities, language="")
+    pool.info = replace(pool.info, options=options, abilities=told, speech_languages=("de",))
+    async with serve_front(pool) as front, serve_gateway(front.address) as gateway:
+        given = {"speech_language": "German", "language": "en", "extra_params": CODES}
+        assert (await gateway.speak("Hello.", **given)).status_code == 200
+        error = (await gateway.speak("Hello.", speech_language="sv")).json()["error"]
+    [asked] = pool.requests
+    assert {name: getattr(asked.sampling, name) for name in CODES} == CODES and asked.language == "de"
+    assert (error["param"], error["message"]) == (
+        "speech_language",
+        "speech_language is 'sv'; it must be one of de",
+    )
+
+
+async def test_what_a_model_does_not_have_is_refused_by_the_name_of_its_field(gateway):
+    for name, value in CODES.items():
+        response = await gateway.speak("Hello.", extra_params={name: value})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, f"extra_params.{name}")
+    response = await gateway.speak("Hello.", speech_language="de")
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "speech_language")
+    assert "takes no language" in response.json()["error"]["message"]
 
 
 async def test_input_begins_with_a_style_only_if_the_request_says_so(gateway, served):

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.uploads import recording
+from support.servers.uploads import recording
 
 from voxcpm_client import SpeechError
 from voxcpm_client.errors import KINDS

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from support.raw_http import connected, head, post
-from support.uploads import recording
+from support.hostile.raw_http import connected, head, post
+from support.servers.uploads import recording
 from websockets.frames import Frame, Opcode
 
 SPEECH = {"input": "Hello there.", "response_format": "pcm"}

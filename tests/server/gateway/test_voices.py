@@ -1,9 +1,11 @@
 """Voices and models of the gateway: their lists, aliases, uploads and deletes."""
 
-import pytest
-from support.uploads import recording
+from dataclasses import replace
 
-from voxcpm_gateway.voice_names import OPENAI_VOICES
+import pytest
+from support.servers.uploads import recording
+
+from voxcpm_gateway.speech.voice_names import OPENAI_VOICES
 from voxcpm_server.voices.presets import Preset
 
 
@@ -189,3 +191,16 @@ async def test_the_model_has_its_own_name_and_those_of_openai(gateway, served):
     assert (await gateway.http.get("/v1/models/whisper-1")).status_code == 404
     models = (await gateway.http.get("/v1/audio/models")).json()["models"]
     assert [model["id"] for model in models] == names
+
+
+async def test_a_model_of_prompts_stores_recordings_with_their_words_as_prompts(serve_front, serve_gateway, fake):
+    pool = fake()
+    lacks = replace(pool.info.abilities, reference="{model} takes no reference", hifi="{model} takes no hifi voice")
+    pool.info = replace(pool.info, abilities=lacks)
+    files = {"audio_sample": ("a.wav", recording(1), "audio/wav")}
+    form = {"name": "Ada", "consent": "2026-11-01"}
+    async with serve_front(pool) as served, serve_gateway(served.address) as gateway:
+        stored = await gateway.http.post("/v1/audio/voices", data=form | {"ref_text": "Hi there."}, files=files)
+        assert (stored.status_code, stored.json()["kind"]) == (200, "prompt")
+        refused = (await gateway.http.post("/v1/audio/voices", data=form, files=files)).json()["error"]
+    assert (refused["param"], "fake needs the words of the recording" in refused["message"]) == ("ref_text", True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from voxcpm_gateway.websocket_messages import CONFIG, MESSAGES, TURN
+from voxcpm_gateway.speech.websocket_messages import CONFIG, MESSAGES, TURN
 
 PAGE = (Path(__file__).parents[3] / "docs" / "websocket.md").read_text("utf-8")
 

@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from support.gateway_sockets import answers
+from support.clients.gateway_sockets import answers
 
 TEXT = "Good morning, Anna. How are you?"
 

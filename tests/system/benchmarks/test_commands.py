@@ -2,23 +2,42 @@
 
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
+from subprocess import PIPE
 
 import pytest
-from support.checkpoints import TINY
-from support.servers import UNTIMED
+from support.engines.checkpoints import TINY
+from support.servers.running import UNTIMED
 
 from benchmarks.measuring.environment import ROOT
 
 pytestmark = pytest.mark.timeout(600)  # the commands load models, and start servers and measure them
-LONGEST = 500  # seconds of a command
+LONGEST = 240  # seconds of a command
+
+
+def finished(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end. One that takes too long fails with its output and the stack of each of its threads."""
+    environment = os.environ | {"PYTHONFAULTHANDLER": "1"}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=LONGEST)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)
+            process.wait()
+            os.killpg(process.pid, signal.SIGKILL)  # the servers that it has started
+            pytest.fail(f"the command took {LONGEST} s:\n" + "\n".join(process.communicate()))
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def run(tmp_path, *words: str) -> dict:
     path = tmp_path / "table.json"
     command = [sys.executable, "-m", *words, "--model", str(TINY), "--json", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    done = finished(command)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(path.read_text())
 
@@ -48,6 +67,17 @@ def test_event_loop(tmp_path):
     assert row["callbacks"] > 10_000
     times = [milliseconds for milliseconds, _ in row["longest"]]
     assert times == sorted(times, reverse=True) and len(times) == 3 and times[-1] > 0
+
+
+def test_history(tmp_path):
+    path = tmp_path / "table.json"
+    words = ("benchmarks.front.history", "--chunks", "8", "--repeats", "2", "--json", str(path))
+    subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=True, timeout=LONGEST)
+    without, with_steps = json.loads(path.read_text())["rows"]
+    assert (without["step_bytes"], with_steps["step_bytes"]) == (0, 512)
+    assert 512 <= with_steps["message_bytes"] - without["message_bytes"] < 600
+    for row in (without, with_steps):
+        assert min(row[f"{part}_us"] for part in ("encode", "decode", "deliver", "keep")) > 0
 
 
 def test_interference(tmp_path):
@@ -88,7 +118,7 @@ def publish(tmp_path, module: str, *words: str) -> dict:
 def published(tmp_path, module: str, *words: str) -> dict:
     """Run a command, check its page and its picture, and return its table. A picture needs matplotlib."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *words, "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    done = finished(command)
     assert done.returncode == 0, done.stdout + done.stderr
     name = f"{module}-here"
     drawn = (tmp_path / f"{name}.png").exists()
@@ -126,7 +156,7 @@ def test_soak(tmp_path):
 def test_soak_with_deaths(tmp_path):
     words = ("--model", str(TINY), "--devices", "cpu:2", "--minutes", "0.5", "--deaths", "15", "--timesteps", "4")
     command = [sys.executable, "-m", "benchmarks.soak", *words, "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    done = finished(command)
     assert done.returncode == 0, done.stdout + done.stderr
     table = json.loads((tmp_path / "soak-deaths-here.json").read_text())
     assert [death["way"] for death in table["deaths"]] == ["kill", "stop"]
@@ -137,7 +167,7 @@ def test_soak_with_deaths(tmp_path):
 def test_restart(tmp_path):
     words = ("--model", "tiny", "--device", "cpu", "--timesteps", "4", "--kills", "1", "--pause", "0")
     command = [sys.executable, "-m", "benchmarks.restart", *words, "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    done = finished(command)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "restart-here.json").read_text())["rows"]
     kills = [(row["standby"], row["kill"], row["took_standby"]) for row in rows]
@@ -151,14 +181,14 @@ def test_restart(tmp_path):
 
 def test_call_census():
     command = [sys.executable, "tools/call_census.py", "--list"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    done = finished(command)
     assert done.returncode == 0, done.stderr
     sums, *lines = done.stdout.splitlines()
     packages = {line.split()[-1]: int(line.split()[0]) for line in lines if line.startswith(" ")}
     assert sums.startswith(f"{sum(packages.values())} functions, ")
     assert {"voxcpm_server/rpc", "voxcpm_server/speech", "voxcpm_grpc/pool", "voxcpm_grpc/engine"} <= set(packages)
     methods = {line.rpartition(".")[0] for line in lines}
-    assert {"voxcpm_server/rpc/service.py VoxCPMService", "voxcpm_grpc/engine/engine.py Engine"} <= {
+    assert {"voxcpm_server/services/speech.py VoxCPMService", "voxcpm_grpc/engine/engine.py Engine"} <= {
         method.removeprefix("server/") for method in methods
     }
 
@@ -166,7 +196,7 @@ def test_call_census():
 def test_gateway(tmp_path):
     shape = ("--model", str(TINY), "--timesteps", "4", "--users", "1,3", "--rounds", "2", "--clients", "1")
     command = [sys.executable, "-m", "benchmarks.gateway", *shape, "--max-steps", "2", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    done = finished(command)
     assert done.returncode == 0, done.stderr
     one, three = json.loads((tmp_path / "gateway.json").read_text())["rows"]
     assert (one["users"], one["calls"], three["users"], three["calls"]) == (1, 2, 3, 6)
@@ -203,7 +233,7 @@ def test_a_report_names_the_parts_that_failed(tmp_path):
     )
     shape = ("--streams", "1", "--steps", "5", "--repeats", "1", "--timesteps", "4", "--chars", "40")
     command = [sys.executable, "-m", *words, *shape]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    done = finished(command)
     table = json.loads((tmp_path / "here.json").read_text())
     assert table.keys() == {"architecture", "step_audio_ms", "rows", "versions", "command"}
     assert table["rows"][0]["step_p50_ms"] > 0 and table["rows"][0]["floor_ms"] is None

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.checkpoints import TINY
+from support.engines.checkpoints import TINY
 
 from benchmarks.dialogue import page
 from benchmarks.measuring.environment import ROOT

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from support.checkpoints import TINY
+from support.engines.checkpoints import TINY
 
 from benchmarks.measuring.environment import ROOT
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 
 import pytest
 from selenium.webdriver import Chrome
-from support.checkpoints import VOICE
-from support.chromium import Page, chromium
-from support.paced_servers import PacedServer, paced_server
-from support.servers import Server, serving
-from support.threaded_gateways import gateway
+from support.clients.chromium import Page, chromium
+from support.engines.checkpoints import OLDER, VOICE
+from support.engines.qwen3_codec import checkpoint
+from support.servers.paced_servers import PacedServer, paced_server
+from support.servers.running import NO_COMPILER, Server, serving
+from support.servers.threaded_gateways import gateway
 
-from voxcpm_grpc.audio import Encoding, decode
+from voxcpm_grpc.audio import Encoding
+from voxcpm_grpc.audio.uploads import decode
 from voxcpm_grpc.audio.wav import header
 
 EXPECTED = re.compile(r"status of (401|503)|ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE")
@@ -65,6 +69,24 @@ def address(tiny: Server) -> Iterator[str]:
     """A gateway over the random model, as HOST:PORT."""
     with gateway(tiny.address) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def address_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """Gateways over tiny models that cannot do all that VoxCPM2 can, as HOST:PORT, by the name of the model.
+
+    The names are those of variants of Qwen3-TTS, and 0.5b.
+    """
+    with ExitStack() as stack:
+
+        @cache
+        def address(model: str) -> str:
+            found = OLDER[0] if model == "0.5b" else checkpoint(model)
+            family = NO_COMPILER if model == "0.5b" else ()
+            server = stack.enter_context(serving(tmp_path_factory.mktemp("voices"), model=found, family=family))
+            return stack.enter_context(gateway(server.address))
+
+        yield address
 
 
 @pytest.fixture(scope="session")

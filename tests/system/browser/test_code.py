@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from selenium.webdriver import Chrome
-from support.chromium import Page
-from support.servers import serving
-from support.threaded_gateways import gateway
-from support.waiting import HANG_SECONDS
+from support.clients.chromium import Page
+from support.servers.running import serving
+from support.servers.threaded_gateways import gateway
+from support.servers.waiting import HANG_SECONDS
 
-from voxcpm_grpc.audio import decode, wav
+from voxcpm_grpc.audio import wav
+from voxcpm_grpc.audio.uploads import decode
 from voxcpm_server.auth.keys import create
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -134,6 +135,28 @@ def test_a_program_takes_the_voice_of_the_page(
     (tmp_path / "page").mkdir()
     heard = samples(page.download(tmp_path / "page"))
     found = samples(run(program(page, name), name, tmp_path))
+    assert len(found) == len(heard)
+    assert np.allclose(found, heard, atol=2 / 32768)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_speaks_in_the_language_and_the_delivery_of_the_page(
+    browser: Chrome, address_of: Callable[[str], str], name: str, tmp_path: Path
+):
+    page = Page(browser, address_of("custom17")).ready()
+    page.run("document.getElementById('live').click()")
+    page.run("void (document.getElementById('speech-language').value = 'de')")
+    page.run("void (document.getElementById('format').value = 'wav')")
+    page.driver.find_element("css selector", "[name=voice][value=serena]").click()
+    for field, value in {"text": "Drei.", "seed": "7", "delivery": "very happy"}.items():
+        page.fill(field, value)
+    page.click("speak")
+    page.until(f"{STATUS} === 'Done.'")
+    (tmp_path / "page").mkdir()
+    heard = samples(page.download(tmp_path / "page"))
+    text = program(page, name)
+    assert "very happy" in text and '"de"' in text
+    found = samples(run(text, name, tmp_path))
     assert len(found) == len(heard)
     assert np.allclose(found, heard, atol=2 / 32768)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
-from support.chromium import Page
-from support.paced_servers import PacedServer, paced_server
-from support.ports import free_port
-from support.servers import Server
-from support.threaded_gateways import gateway
+from support.clients.chromium import Page
+from support.servers.paced_servers import PacedServer, paced_server
+from support.servers.ports import free_port
+from support.servers.running import Server
+from support.servers.threaded_gateways import gateway
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 SENTENCE = "The quick brown fox jumps over the lazy dog near the river. "

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from selenium.webdriver import Chrome
-from support.chromium import Page
+from support.clients.chromium import Page
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 AXE = Path(os.environ.get("NODE_PATH", "")) / "axe-core" / "axe.min.js"
@@ -81,6 +82,18 @@ class TestInEachWidthAndTheme:
         page.fill("text", SENTENCE)
         page.click("code")
         looked_at(page, f"{width}-{'dark' if dark else 'light'}-code")
+        assert faults(page) == []
+
+    @pytest.mark.parametrize("model", ["custom17", "base06", "design"])
+    def test_readers_of_screens_find_no_fault_with_other_models(
+        self, browser: Chrome, address_of: Callable[[str], str], width: str, dark: bool, model: str
+    ):
+        page = self.page(browser, address_of(model), width, dark)
+        looked_at(page, f"{width}-{'dark' if dark else 'light'}-{model}")
+        assert faults(page) == []
+        page.open("settings")
+        page.run("document.getElementById('speech-language').scrollIntoView()")
+        looked_at(page, f"{width}-{'dark' if dark else 'light'}-{model}-settings")
         assert faults(page) == []
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
-from support.chromium import Page
-from support.servers import Server, serving
-from support.threaded_gateways import gateway
+from support.clients.chromium import Page
+from support.servers.running import Server, serving
+from support.servers.threaded_gateways import gateway
 
 from voxcpm_client import Client
 from voxcpm_server.auth.keys import create

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
-from support.chromium import Page
+from support.clients.chromium import Page
 
-from voxcpm_grpc.audio import decode
+from voxcpm_grpc.audio.uploads import decode
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 SENTENCE = "The quick brown fox jumps over the lazy dog near the river. "

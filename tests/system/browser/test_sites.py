@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
-from support.chromium import Page
-from support.reverse_proxies import NAME, nginx, reverse_proxy
-from support.servers import Server
-from support.threaded_gateways import gateway
+from support.clients.chromium import Page
+from support.servers.reverse_proxies import NAME, nginx, reverse_proxy
+from support.servers.running import Server
+from support.servers.threaded_gateways import gateway
 
 SPEAK = """
 const [address, done] = arguments;

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from selenium.webdriver import Chrome
-from support.chromium import Page
-from support.servers import Server
-from support.waiting import wait_until
+from support.clients.chromium import Page
+from support.servers.running import Server
+from support.servers.waiting import wait_until
 
 from voxcpm_client import Client
 

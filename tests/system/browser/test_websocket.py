@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.servers import Server, serving
-from support.threaded_gateways import gateway
-from support.waiting import HANG_SECONDS, until
+from support.servers.running import Server, serving
+from support.servers.threaded_gateways import gateway
+from support.servers.waiting import HANG_SECONDS, until
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -252,7 +252,11 @@ async def test_a_socket_without_a_config_ends(tiny: Server):
         ([{"type": "text", "text": "Hi."}], "the first message is a text; it must be a config", 400),
         ([{"type": "config", "vioce": "a"}], "the field 'vioce' is unknown; did you mean voice?", 400),
         ([{"type": "config", "seed": "7"}], "seed is '7'; it must be a whole number", 400),
-        ([{"type": "config", "segmentation": "x"}], "segmentation is 'x'; it must be one of sentence, manual", 400),
+        (
+            [{"type": "config", "segmentation": "x"}],
+            "segmentation is 'x'; it must be one of sentence, manual, tokens",
+            400,
+        ),
         ([{"type": "config", "voice": "nobody"}, {"type": "text", "text": "Hi."}], "nobody", 404),
         ([{"type": "config", "reference": {"audio": "?"}}], "reference.audio is not base64", 400),
         ([{"type": "config", "prompt": {"audio": ""}}], "prompt.transcript is missing", 400),

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 from selenium.webdriver import Chrome
-from support.chromium import Page
-from support.threaded_gateways import gateway
-from support.waiting import HANG_SECONDS, wait_until
+from support.clients.chromium import Page
+from support.servers.threaded_gateways import gateway
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from benchmarks.word_times.engine import voice_of
 from benchmarks.word_times.flite import RATE, say

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.chaos import TOLERANCE, World, lose_one_before_it_is_heard, world
-from support.engines import mixed_requests
-from support.fragile_engine import POISONED
-from support.waiting import HANG_SECONDS, until
+from support.engines.chaos import TOLERANCE, World, lose_one_before_it_is_heard, world
+from support.engines.fragile_engine import POISONED
+from support.engines.tiny import mixed_requests
+from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Internal, Unavailable, VoxCPMError
 from voxcpm_grpc.request import Admitted, AudioChunk

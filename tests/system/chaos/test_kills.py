@@ -14,12 +14,13 @@ from itertools import count
 
 import numpy as np
 import pytest
-from support.engines import CPU, engine, finished, mixed_requests, run
-from support.killable_engines import KillableEngines
-from support.toy_engines import asks, toy_engine
-from support.toy_family import expected
-from support.voice_parts import latents_of
-from support.waiting import HANG_SECONDS
+from support.engines import qwen3
+from support.engines.killable_engines import KillableEngines
+from support.engines.tiny import CPU, engine, finished, mixed_requests, run
+from support.engines.toy_engines import asks, toy_engine
+from support.engines.toy_family import expected
+from support.engines.voice_parts import latents_of
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -43,14 +44,19 @@ class Killer:
     So none of them is on two engines in a row that end.
     """
 
-    def __init__(self, pool: EnginePool, engines: KillableEngines, draw: random.Random) -> None:
-        self._pool, self._engines, self._draw = pool, engines, draw
+    def __init__(self, pool: EnginePool, engines: KillableEngines, kills: int, draw: random.Random) -> None:
+        self._pool, self._engines, self._kills, self._draw = pool, engines, kills, draw
         self._left = {name: draw.randrange(ROUNDS) for name in ENGINES}
 
     def __call__(self, name: str) -> None:
         self._left[name] -= 1
         calls = [call for replica in self._pool.replicas if replica.name == name for call in replica.calls]
-        if self._left[name] >= 0 or not calls or self._engines.kills >= KILLS or any(call.deaths for call in calls):
+        if (
+            self._left[name] >= 0
+            or not calls
+            or self._engines.kills >= self._kills
+            or any(call.deaths for call in calls)
+        ):
             return
         self._left[name] = self._draw.randrange(ROUNDS)
         self._engines.kill(name)
@@ -75,15 +81,15 @@ async def speak(pool: EnginePool, request: Request, draw: random.Random) -> tupl
     raise AssertionError("it did not end")
 
 
-async def survive(engines: KillableEngines, requests: list[Request], check) -> None:
+async def survive(engines: KillableEngines, requests: list[Request], check, kills: int = KILLS) -> None:
     """Let callers speak until enough engines have died, and check all that they hear."""
     pool, numbers = EnginePool(engines), count()
     await pool.start()
-    engines.after_round = Killer(pool, engines, random.Random(SEED))
+    engines.after_round = Killer(pool, engines, kills, random.Random(SEED))
 
     async def call(number: int) -> None:
         draw = random.Random(SEED + number)
-        while engines.kills < KILLS:
+        while engines.kills < kills:
             request = draw.choice(requests)
             check(request, *await speak(pool, replace(request, id=f"{request.id}-{next(numbers)}"), draw))
 
@@ -91,7 +97,7 @@ async def survive(engines: KillableEngines, requests: list[Request], check) -> N
         async with asyncio.TaskGroup() as callers:
             for number in range(CALLERS):
                 callers.create_task(call(number))
-        assert engines.kills >= KILLS and pool.continuations > KILLS
+        assert engines.kills >= kills and pool.continuations > kills
         assert not any(replica.calls for replica in pool.replicas)
     finally:
         await pool.close()
@@ -128,3 +134,22 @@ async def test_streams_of_another_family_survive_all_deaths():
         assert np.array_equal(end.speech.content["codes"], wanted.codes)
 
     await survive(KillableEngines(ENGINES, lambda: toy_engine(slots=4)), requests, check)
+
+
+@pytest.mark.parametrize("variant", ["custom17", "base17", "design"])
+async def test_streams_of_qwen3_tts_survive_all_deaths(variant):
+    """Its codes are drawn by the seed, the last ones weigh on the next, and its codec has a memory of 72 frames."""
+    print(f"VOXCPM_KILLS_SEED={SEED}")
+    requests = [replace(one, arrives=False) for one in qwen3.asks(variant, steps=25)]
+    eng = qwen3.engine(variant)
+    for request in requests:
+        eng.add(request)
+    undisturbed = run(eng)
+
+    def check(request: Request, audio: np.ndarray, end: Finished) -> None:
+        wanted = undisturbed[request.id]
+        assert end.speech is not None and end.steps == 25
+        assert np.array_equal(end.speech.content["codes"], qwen3.codes_of(wanted))
+        np.testing.assert_allclose(audio, wanted.waveform, atol=TOLERANCE, rtol=0)
+
+    await survive(KillableEngines(ENGINES, lambda: qwen3.engine(variant)), requests, check, kills=KILLS // 8)

@@ -20,10 +20,11 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from support import goldens, uploads
-from support.checkpoints import TINY
-from support.servers import ADMIN, Server, serving
-from support.waiting import HANG_SECONDS, wait_until
+from support.engines import goldens
+from support.engines.checkpoints import TINY
+from support.servers import uploads
+from support.servers.running import ADMIN, Server, serving
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -213,7 +214,10 @@ def test_an_interrupt_arrives_while_no_engine_is_ready(running: Run) -> None:
 
 
 def test_a_front_that_dies_loses_its_own_streams_alone(running: Run) -> None:
-    """Its requests leave the engines within a second, those that have gone on from another engine, too."""
+    """Its requests leave the engines, and those that have gone on from another one do, too.
+
+    `test_lost_fronts.py` measures the time that this takes.
+    """
     for name in ("engine cpu:0", "engine cpu:1"):
         running.engine(name)
     fronts = [

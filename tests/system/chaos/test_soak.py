@@ -24,17 +24,17 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from support.checkpoints import TINY
-from support.lying_files import mp4_bomb
-from support.pools import patient
-from support.processes import children
-from support.raw_calls import Heard, opened, read
-from support.recorded_stats import RecordStats, recorded_stats
-from support.uploads import recording, upload
-from support.waiting import HANG_SECONDS, until
+from support.clients.raw_calls import Heard, opened, read
+from support.doubles.pools import patient
+from support.engines.checkpoints import TINY
+from support.engines.recorded_stats import RecordStats, recorded_stats
+from support.hostile.lying_files import mp4_bomb
+from support.servers.processes import children
+from support.servers.uploads import recording, upload
+from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
+from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.schema import Settings
@@ -86,7 +86,7 @@ class Soak:
 
     address: str
     running: Running
-    handles: dict[str, EngineProcess]
+    processes: dict[str, EngineProcess]
     recorded: Path
     draw: random.Random
     expected: list[np.ndarray] = field(default_factory=list)
@@ -265,11 +265,11 @@ async def disturb(soak: Soak) -> None:
     while time.monotonic() < soak.ends:
         await asyncio.sleep(soak.draw.uniform(2.0, 8.0))
         name = soak.draw.choice(ENGINES)
-        pid = soak.handles[name].pid
+        pid = soak.processes[name].pid
         assert pid
         os.kill(pid, soak.draw.choice((signal.SIGKILL, signal.SIGSTOP)))
         soak.outcomes["engine", "lost"] += 1
-        await until(lambda pid=pid, name=name: soak.handles[name].pid not in (None, pid))
+        await until(lambda pid=pid, name=name: soak.processes[name].pid not in (None, pid))
         await until(lambda: all(replica.ready for replica in soak.running.pool.replicas))
 
 
@@ -278,13 +278,13 @@ async def disturb(soak: Soak) -> None:
 
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[Soak]:
-    recorded, handles = folder / "recorded", {}
+    recorded, processes = folder / "recorded", {}
     recorded.mkdir()
     engine = EngineSettings(device="cpu", max_slots=SLOTS, max_queue=6)
 
     def launch(name: str) -> EngineProcess:
-        handles[name] = EngineProcess(RecordStats(LoadEngine(TINY, "tiny", engine), recorded), name=name)
-        return handles[name]
+        processes[name] = EngineProcess(RecordStats(LoadEngine(TINY, "tiny", engine), recorded), name=name)
+        return processes[name]
 
     limits = LimitSettings(write_seconds=WRITE_SECONDS, max_queue_seconds=20.0)
     store = VoiceSettings(url=str(folder / "voices"))
@@ -292,7 +292,7 @@ async def served(folder: Path) -> AsyncIterator[Soak]:
     supervision = patient(silence_seconds=3.0, restart_seconds=0.5)
     pool = EnginePool(LocalEngines({name: partial(launch, name) for name in ENGINES}, supervision))
     async with running_server(settings, directory=TINY, pool=pool) as running:
-        yield Soak(running.address, running, handles, recorded, random.Random(SEED))
+        yield Soak(running.address, running, processes, recorded, random.Random(SEED))
 
 
 @pytest.fixture
@@ -314,9 +314,9 @@ async def at_base(soak: Soak) -> None:
     """Wait until nothing of any call is left, in the server and in its engines."""
     await until(lambda: not soak.running.rpc.calls)
     await until(lambda: not any(replica.calls for replica in soak.running.pool.replicas))
-    for handle in soak.handles.values():
-        await until(lambda handle=handle: not recorded_stats(soak.recorded, handle.pid).slots_used)
-        stats = recorded_stats(soak.recorded, handle.pid)
+    for process in soak.processes.values():
+        await until(lambda process=process: not recorded_stats(soak.recorded, process.pid).slots_used)
+        stats = recorded_stats(soak.recorded, process.pid)
         assert (stats.running, stats.waiting, stats.pages_used) == (0, 0, 0), stats
 
 

@@ -6,14 +6,14 @@ import asyncio
 import os
 import signal
 
-from support.fake_engine import LoadForever, MakeFake, NotePid, start_with_a_bug
-from support.pools import health_is
-from support.processes import is_gone
-from support.standby import KEPT, engines, prepared
-from support.waiting import NEVER_SECONDS, until
+from support.doubles.fake_engine import LoadForever, MakeFake, NotePid, start_with_a_bug
+from support.doubles.pools import health_is
+from support.engines.standby import KEPT, engines, prepared
+from support.servers.processes import is_gone
+from support.servers.waiting import NEVER_SECONDS, until
 
-from voxcpm_grpc.pool.local import EngineProcess
-from voxcpm_grpc.pool.standby import Standby
+from voxcpm_grpc.pool.engines.local import EngineProcess
+from voxcpm_grpc.pool.engines.standby import Standby
 
 
 async def test_of_two_engines_that_are_lost_at_once_one_is_spawned(tmp_path):

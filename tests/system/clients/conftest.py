@@ -1,17 +1,16 @@
-"""A server of the bundled voice, and what the Python client gets from it: other clients must get the same."""
+"""A server of each model, and what the Python client gets from it: other clients must get the same."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.servers import Server, serving
-from support.tolerances import ALONE
+from support.clients.model_calls import Call, call_of, parametrize, serve
+from support.engines.tolerances import ALONE
+from support.servers.running import Server
 
 from voxcpm_client import Client
 
@@ -20,38 +19,26 @@ if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))
 
 
-@dataclass(frozen=True)
-class Call:
-    """The call that every client makes."""
-
-    text: str = "The train arrived ten minutes late."
-    voice: str = "slt"
-    seed: int = 7
-
-    @property
-    def json(self) -> str:
-        """Its messages, one a line."""
-        turn = {"sampling": {"seed": str(self.seed)}}
-        config = {"config": {"conditioning": {"preset": self.voice}, "turn": turn}}
-        return f"{json.dumps(config)}\n{json.dumps({'text': self.text})}"
+pytest_generate_tests = parametrize
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("voices"), model="demo") as running:
+def server(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(model, tmp_path_factory.mktemp("server")) as running:
         yield running
+        assert not running.fault()
 
 
 @pytest.fixture(scope="session")
-def call() -> Call:
-    return Call()
+def call(model: str) -> Call:
+    return call_of(model)
 
 
 @pytest.fixture(scope="session")
 def expected(server: Server, call: Call) -> np.ndarray:
     """int16 samples, at the rate of the model."""
     with Client(server.address) as client:
-        return client.say(call.text, voice=call.voice, seed=call.seed).samples
+        return client.say(call.text, **call.options).samples
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ const calls = {
     return {...speech, voice: speech.chunks[0].header.voice, id};
   },
   error() {
-    const config = {request_id: argument, turn: {sampling: {cfg_value: 99}}};
+    const config = {request_id: argument, turn: {sampling: {temperature: 99}}};
     return streamed(client.Generate(), [{config}]);
   },
   cancel() {

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.servers import Server
+from support.servers.running import Server
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/barge-in.md").read_text("utf-8")

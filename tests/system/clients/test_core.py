@@ -25,9 +25,9 @@ from google.rpc.status_pb2 import Status
 from grpclib.client import Channel, Stream
 from grpclib.const import Cardinality
 from grpclib.exceptions import GRPCError
-from support.servers import Server
-from support.uploads import tone, upload
-from support.waiting import HANG_SECONDS, wait_until
+from support.servers.running import Server
+from support.servers.uploads import tone, upload
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -125,7 +125,7 @@ class Grpclib:
 
     def error(self, request_id: str) -> Outcome:
         async def fail() -> Outcome:
-            config = pb.GenerateConfig(request_id=request_id, turn=pb.TurnConfig(sampling=pb.Sampling(cfg_value=99)))
+            config = pb.GenerateConfig(request_id=request_id, turn=pb.TurnConfig(sampling=pb.Sampling(temperature=99)))
             try:
                 await self._call("Generate", [pb.GenerateRequest(config=config)])
             except GRPCError as error:  # its details are messages already
@@ -206,7 +206,7 @@ class Grpcurl:
         return Outcome(bytes=outcome.bytes, voice=speech[0]["header"]["voice"], id=id)
 
     def error(self, request_id: str) -> Outcome:
-        config = {"requestId": request_id, "turn": {"sampling": {"cfgValue": 99}}}
+        config = {"requestId": request_id, "turn": {"sampling": {"temperature": 99}}}
         return self._run("Generate", {"config": config})[1]
 
     def cancel(self, request_id: str) -> None:
@@ -222,6 +222,7 @@ class Grpcurl:
         return self._run("Generate", *messages, seconds=DEADLINE_SECONDS)[1]
 
 
+pytestmark = pytest.mark.models
 CLIENTS: dict[str, Callable[[str], Caller]] = {"grpc-js": Node, "grpclib": Grpclib, "grpcurl": Grpcurl}
 
 
@@ -235,6 +236,7 @@ def request_id() -> str:
     return uuid.uuid4().hex
 
 
+@pytest.mark.references
 def test_a_recording_becomes_a_voice_that_speaks(caller, tmp_path):
     (tmp_path / "tone.wav").write_bytes(tone())
     outcome = caller.clone(tmp_path / "tone.wav", "Hello.")
@@ -244,12 +246,12 @@ def test_a_recording_becomes_a_voice_that_speaks(caller, tmp_path):
 
 def test_an_error_has_details_that_the_client_parses(caller, request_id):
     outcome = caller.error(request_id)
-    assert outcome.code == INVALID_ARGUMENT and "cfg_value" in outcome.message
+    assert outcome.code == INVALID_ARGUMENT and "temperature" in outcome.message
     status, info, fault = Status.FromString(outcome.details), RequestInfo(), BadRequest()
     assert (status.code, status.message) == (outcome.code, outcome.message)
     assert any(detail.Unpack(info) for detail in status.details) and info.request_id == request_id
     assert any(detail.Unpack(fault) for detail in status.details)
-    assert fault.field_violations[0].field == "config.turn.sampling.cfg_value"
+    assert fault.field_violations[0].field == "config.turn.sampling.temperature"
 
 
 def ended(server: Server, request_id: str) -> str:

@@ -7,7 +7,7 @@ import subprocess
 import wave
 from pathlib import Path
 
-from support.waiting import HANG_SECONDS
+from support.servers.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[3]
 PROTOS = ROOT / "protos"

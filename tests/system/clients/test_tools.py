@@ -40,11 +40,12 @@ def audio(output: str) -> bytes:
 
 def test_a_recognizer_understands_the_call(server, call):
     with Client(server.address) as client:
-        speech = client.say(call.text, voice=call.voice, seed=call.seed, sample_rate=16000)
+        speech = client.say(call.text, **call.options, sample_rate=16000)
     text = judge.Recognizer().transcribe(speech.samples)
     assert judge.word_errors(call.text, text).rate <= 0.2, text
 
 
+@pytest.mark.models
 @pytest.mark.parametrize("source", ["reflection", "file"])
 def test_grpcurl_speaks(server, call, check, source):
     schema = ["-import-path", str(PROTOS), "-proto", FILE] if source == "file" else []
@@ -62,6 +63,7 @@ def test_grpcurl_lists_describes_and_shows_errors(server):
     assert "google.rpc.RequestInfo" in error
 
 
+@pytest.mark.models
 def test_buf_speaks(server, call, check):
     plain = ("--protocol", "grpc", "--http2-prior-knowledge")
     check(audio(run("buf", "curl", *plain, "-d", call.json, f"http://{server.address}/{SERVICE}/Generate")))

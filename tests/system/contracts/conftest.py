@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.ears import SENTENCE
-from support.servers import Server, serving
+from support.clients.ears import SENTENCE
+from support.engines.qwen3_codec import checkpoint
+from support.servers.running import Server, serving
 
 ROOT = Path(__file__).parents[3]
 if str(ROOT) not in sys.path:
@@ -21,6 +22,14 @@ ALL = ("--contracts.enabled", "google,localai,riva")
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(tmp_path_factory.mktemp("voices"), *ALL, model="demo") as server:
+        yield server
+        assert not server.fault()
+
+
+@pytest.fixture(scope="session")
+def multilingual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of a tiny Qwen3-TTS CustomVoice, which can be told a language."""
+    with serving(tmp_path_factory.mktemp("voices"), model=checkpoint("custom17"), family=()) as server:
         yield server
         assert not server.fault()
 

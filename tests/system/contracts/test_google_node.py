@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from support.ears import RATE, SENTENCE, resampled, samples
+from support.clients.ears import RATE, SENTENCE, resampled, samples
 
 PROGRAM = Path(__file__).parent / "google.js"
 INVALID_ARGUMENT = 3

@@ -14,8 +14,8 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import texttospeech as tts  # pyright: ignore[reportAttributeAccessIssue]
 from google.cloud.texttospeech_v1.services.text_to_speech import transports
 from google.rpc.error_details_pb2 import BadRequest
-from support.ears import RATE, SENTENCE, resampled, samples
-from support.servers import serving
+from support.clients.ears import RATE, SENTENCE, resampled, samples
+from support.servers.running import serving
 
 from voxcpm_server.auth import keys
 

@@ -11,15 +11,15 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from support.contract_calls import Stub
-from support.servers import Server, serving
+from support.clients.contract_calls import Stub
+from support.servers.running import Server, serving
 
 from voxcpm_client import AsyncClient
 from voxcpm_grpc.settings.contracts import ContractSettings
 from voxcpm_server.contracts.google import cloud_tts_pb2 as google
+from voxcpm_server.contracts.known import contracts
 from voxcpm_server.contracts.localai import backend_pb2 as localai
 from voxcpm_server.contracts.riva import riva_tts_pb2 as riva
-from voxcpm_server.known_contracts import contracts
 
 TEXT = "Hello there."
 LONG = "This client never reads what it asked for. " * 100

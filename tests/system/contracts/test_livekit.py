@@ -10,11 +10,11 @@ from livekit import rtc
 from livekit.agents import APIConnectionError, APIStatusError, APITimeoutError
 from livekit.agents.tts import SynthesizedAudio
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, APIConnectOptions, TimedString
-from support.ears import RATE, SENTENCE, resampled
-from support.guarded_servers import create
-from support.page_programs import output_of, program
-from support.servers import serving
-from support.waiting import until
+from support.clients.ears import RATE, SENTENCE, resampled
+from support.clients.page_programs import output_of, program
+from support.servers.guarded_servers import create
+from support.servers.running import serving
+from support.servers.waiting import until
 
 from voxcpm_client import AsyncClient, InvalidArgument
 from voxcpm_client.livekit import TTS

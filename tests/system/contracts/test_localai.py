@@ -15,10 +15,10 @@ from typing import Any
 
 import grpc
 import pytest
-from support.contract_calls import Stub
-from support.ears import SENTENCE, resampled, samples
-from support.ports import free_address
-from support.waiting import HANG_SECONDS
+from support.clients.contract_calls import Stub
+from support.clients.ears import SENTENCE, resampled, samples
+from support.servers.ports import free_address
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_server.contracts.localai import backend_pb2 as localai
 

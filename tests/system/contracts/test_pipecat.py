@@ -29,11 +29,11 @@ from pipecat.tests.utils import run_test
 from pipecat.transcriptions.language import Language
 from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.string import TextPartForConcatenation, concatenate_aggregated_text
-from support.ears import RATE, SENTENCE, resampled
-from support.guarded_servers import create
-from support.page_programs import output_of, program
-from support.servers import Server, serving
-from support.waiting import HANG_SECONDS, until
+from support.clients.ears import RATE, SENTENCE, resampled
+from support.clients.page_programs import output_of, program
+from support.servers.guarded_servers import create
+from support.servers.running import Server, serving
+from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_client import AsyncClient
 from voxcpm_client.pipecat import VoxCPMTTSService
@@ -176,6 +176,18 @@ async def test_settings_hold_from_the_next_turn_on(server):
     async with AsyncClient(server.address) as client:
         expected = await client.say(SENTENCE, voice="rms", speed=2, seed=5, sample_rate=RATE, language="en-US")
     assert audio_of(frames) == expected.samples.tobytes()
+
+
+async def test_the_language_of_the_speech_is_a_setting(multilingual):
+    service = a_service(multilingual, voice="vivian", options={"seed": 5})
+    delta = Settings(language=Language.DE, speech_language="de")
+    frames, errors = await run(service, TTSUpdateSettingsFrame(delta=delta), TTSSpeakFrame("Drei."))
+    assert not errors
+    async with AsyncClient(multilingual.address) as client:
+        given = {"voice": "vivian", "seed": 5, "sample_rate": RATE}
+        expected = await client.say("Drei.", **given, speech_language="de")
+        other = await client.say("Drei.", **given)
+    assert audio_of(frames) == expected.samples.tobytes() != other.samples.tobytes()
 
 
 @pytest.mark.parametrize("text", ["...", "😀"])

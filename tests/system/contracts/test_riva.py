@@ -7,7 +7,7 @@ import pytest
 import riva.client
 from riva.client import AudioEncoding
 from riva.client.proto import riva_tts_pb2
-from support.ears import RATE, SENTENCE, resampled, samples
+from support.clients.ears import RATE, SENTENCE, resampled, samples
 
 
 @pytest.fixture

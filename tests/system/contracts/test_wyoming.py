@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from support.ears import RATE, SENTENCE, resampled
-from support.guarded_servers import create
-from support.page_programs import output_of, program
-from support.servers import serving
-from support.waiting import HANG_SECONDS, until
-from support.wyoming_services import audio_of, kinds_of, received, send, wyoming_service
+from support.clients.ears import RATE, SENTENCE, resampled
+from support.clients.page_programs import output_of, program
+from support.servers.guarded_servers import create
+from support.servers.running import serving
+from support.servers.waiting import HANG_SECONDS, until
+from support.servers.wyoming_services import audio_of, kinds_of, received, send, wyoming_service
 from wyoming.audio import AudioStart
 from wyoming.event import Event, async_read_event
 from wyoming.info import Describe, Info, SelectProgram
@@ -27,7 +27,7 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 from voxcpm_client import AsyncClient
 from voxcpm_client.wyoming.caller import Timeouts
 from voxcpm_client.wyoming.service import Service
-from voxcpm_grpc.listen_address import bound
+from voxcpm_grpc.network.addresses import bound
 
 SLT = SynthesizeVoice(name="slt")
 LONG = "The children played in the snow until dark. " * 40
@@ -109,6 +109,19 @@ async def test_the_options_hold_for_callers_that_choose_none(server):
             await send(caller, Synthesize(SENTENCE, SynthesizeVoice(name="rms")))
             other = await received(caller, "audio-stop")
             assert audio_of(other) != audio_of(events)
+
+
+async def test_a_model_of_languages_speaks_the_language_of_the_request(multilingual):
+    with wyoming_service(multilingual.address, "--seed", "5", "--speech-language", "fr") as service:
+        async with service.caller() as caller, AsyncClient(multilingual.address) as client:
+            for language, spoken in (("de-DE", "de"), ("fr", "fr"), (None, "fr")):
+                await send(caller, Synthesize("Drei.", SynthesizeVoice(language=language)))
+                events = await received(caller, "audio-stop")
+                expected = await client.say("Drei.", seed=5, speech_language=spoken)
+                assert audio_of(events) == expected.samples.tobytes()
+            await send(caller, Synthesize("Tre.", SynthesizeVoice(language="sv")))
+            [error] = await received(caller)
+    assert "language is 'sv'; it must be one of en, zh" in error.data["text"]
 
 
 @pytest.mark.parametrize("pieces", [(), ("",), ("...",), ("😀", " ")])

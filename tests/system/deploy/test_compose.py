@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import deployment
+from support.servers import deployment
 
 
 def resolved(profile: str, **variables: str) -> dict[str, Any]:

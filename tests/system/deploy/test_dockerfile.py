@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from dockerfile_parse import DockerfileParser
-from support import deployment
-from support.ports import free_address
-from support.waiting import HANG_SECONDS, wait_until
+from support.servers import deployment
+from support.servers.ports import free_address
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_client import Client, SpeechError
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from cloudcoil.models.keda.v1alpha1 import ScaledObject
 from cloudcoil.models.prometheus_operator.v1 import PodMonitor, PrometheusRule
-from support import deployment
+from support.servers import deployment
 
 from voxcpm_grpc.settings.sources import load
 

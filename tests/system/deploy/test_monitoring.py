@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 import yaml
-from support import deployment
-from support.ports import free_address
-from support.servers import serving
-from support.short_speech import SHORT
-from support.waiting import HANG_SECONDS, wait_until
+from support.clients.short_speech import SHORT
+from support.servers import deployment
+from support.servers.ports import free_address
+from support.servers.running import serving
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_client import Client, SpeechError
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.checkpoints import TINY
-from support.hub import CHECKPOINT, TOKEN, Hub, commit
-from support.waiting import HANG_SECONDS, wait_until
+from support.doubles.hub import CHECKPOINT, TOKEN, Hub, commit
+from support.engines.checkpoints import TINY
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 WEIGHTS = bytes(range(256)) * (12 << 12)  # 12 MiB; huggingface_hub writes parts of 10
 PART = 10 << 20

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from support.servers import Server, serving
+from support.servers.running import Server, serving
 
 
 @dataclass(frozen=True)

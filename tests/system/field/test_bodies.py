@@ -11,16 +11,17 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.gateway_sockets import answers
-from support.json_values import EDGES, HALF, random_json
-from support.servers import Server, serving
-from support.uploads import recording
-from support.waiting import HANG_SECONDS
+from support.clients.gateway_sockets import answers
+from support.clients.json_values import EDGES, HALF, random_json
+from support.servers.running import Server, serving
+from support.servers.uploads import recording
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import Client
-from voxcpm_gateway import older, openai, speech_request
-from voxcpm_gateway.fields import Field
-from voxcpm_gateway.websocket_messages import MESSAGES
+from voxcpm_gateway.requests.fields import Field
+from voxcpm_gateway.routes import older, openai
+from voxcpm_gateway.speech import speech_request
+from voxcpm_gateway.speech.websocket_messages import MESSAGES
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 
 import pytest
-from support.servers import Server, serving
-from support.threaded_gateways import gateway
-from support.tls_files import NAME, Files
-from support.waiting import HANG_SECONDS
+from support.servers.running import Server, serving
+from support.servers.threaded_gateways import gateway
+from support.servers.tls_files import NAME, Files
+from support.servers.waiting import HANG_SECONDS
 
 PAGE = "https://app.example"
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/143.0.0.0 Safari/537.36"

@@ -10,8 +10,8 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from support.connect_proxy import ConnectProxy, connect_proxy
-from support.waiting import HANG_SECONDS
+from support.clients.connect_proxy import ConnectProxy, connect_proxy
+from support.servers.waiting import HANG_SECONDS
 
 PROGRAM = [sys.executable, "-m", "voxcpm_client"]
 ELSEWHERE = "tts.example.com:50051"

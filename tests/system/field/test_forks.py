@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.forking import AFTER, BEFORE, WAYS
-from support.ports import free_address
-from support.waiting import HANG_SECONDS
+from support.clients.forking import AFTER, BEFORE, WAYS
+from support.servers.ports import free_address
+from support.servers.waiting import HANG_SECONDS
 
-PROGRAM = Path(__file__).parents[2] / "support/forking.py"
+PROGRAM = Path(__file__).parents[2] / "support/clients/forking.py"
 REFUSED = "UnusableClient: gRPC does not work in this process, because it was forked"
 SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
 NO_CLIENT = ("nothing", "other library")

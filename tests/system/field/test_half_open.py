@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from support.threaded_gateways import gateway
-from support.waiting import HANG_SECONDS, wait_until
+from support.clients.websocket_options import DIRECT
+from support.servers.threaded_gateways import gateway
+from support.servers.waiting import HANG_SECONDS, wait_until
 from websockets.sync.client import connect
 
 COUNT = 500
@@ -71,7 +72,7 @@ def test_half_open_handshakes_do_not_hurt_those_who_speak(site, expected):
     found: list[int] = []
     speaking = threading.Thread(target=lambda: found.extend(speech(site.host) for _ in range(2)))
     speaking.start()
-    with half_open(site.host), connect(f"ws://{site.host}/v1/audio/stream", proxy=None) as stream:
+    with half_open(site.host), connect(f"ws://{site.host}/v1/audio/stream", **DIRECT) as stream:
         for message in ({"type": "config", "voice": "slt"}, {"type": "text", "text": "Hello."}, {"type": "finish"}):
             stream.send(json.dumps(message))
         assert any(isinstance(one, bytes) for one in stream)

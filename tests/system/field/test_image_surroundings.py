@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from support import deployment
-from support.checkpoints import TINY
-from support.ports import free_address
-from support.uploads import tone
-from support.waiting import HANG_SECONDS, wait_until
+from support.engines.checkpoints import TINY
+from support.servers import deployment
+from support.servers.ports import free_address
+from support.servers.uploads import tone
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 UID = 12345
 MOUNTED = ("unshare", "--user", "--map-root-user", "--mount")

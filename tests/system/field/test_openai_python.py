@@ -13,7 +13,7 @@ import numpy as np
 import openai
 import pytest
 from openai import OpenAI
-from support.uploads import recording
+from support.servers.uploads import recording
 
 TEXT = "One two three."
 RECORDING = base64.urlsafe_b64encode(recording(5)).decode().rstrip("=")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from openai import OpenAI
-from support.checkpoints import VOICE
-from support.threaded_gateways import gateway
-from support.waiting import HANG_SECONDS
+from support.engines.checkpoints import VOICE
+from support.servers.threaded_gateways import gateway
+from support.servers.waiting import HANG_SECONDS
 
 PROGRAM = Path(__file__).parent / "openai_sdk.js"
 PAGE = "https://app.example"

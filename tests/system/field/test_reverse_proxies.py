@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
-from support.reverse_proxies import NAME, ReverseProxy, caddy, documented, nginx, reverse_proxy
-from support.threaded_gateways import gateway
-from support.waiting import HANG_SECONDS, wait_until
+from support.servers.reverse_proxies import NAME, ReverseProxy, caddy, documented, nginx, reverse_proxy
+from support.servers.threaded_gateways import gateway
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 LONG = "The children played in the snow until dark, and nobody called them in. " * 20
 JSON = "application/json"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.checkpoints import TINY
-from support.waiting import HANG_SECONDS, wait_until
+from support.engines.checkpoints import TINY
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 COMMAND = (sys.executable, "-m", "voxcpm_client", "serve", "--model", str(TINY), "--drain-delay-seconds", "0")
 COUNTING = (  # a server that never knows the number of its GPUs

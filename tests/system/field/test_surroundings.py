@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.checkpoints import TINY
-from support.ports import free_address
-from support.waiting import HANG_SECONDS, wait_until
+from support.engines.checkpoints import TINY
+from support.servers.ports import free_address
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 PROGRAM = (sys.executable, "-m", "voxcpm_client")
 NOBODY = ("unshare", "--user", "--map-user=12345", "--map-group=12345")

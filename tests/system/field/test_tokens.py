@@ -41,7 +41,7 @@ async def grpc_answer(stub: Any, metadata: tuple[tuple[str, str], ...]) -> str:
     try:
         await stub.ListModels(pb.ListModelsRequest(), metadata=metadata, timeout=60)
     except grpc.aio.AioRpcError as error:
-        assert "grpc-retry-pushback-ms" not in dict(error.trailing_metadata() or ())
+        assert "grpc-retry-pushback-ms" not in [name for name, _ in error.trailing_metadata() or ()]
         return shortened(error.code().name, error.details() or "")
     return OK
 

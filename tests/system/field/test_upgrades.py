@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from support.waiting import HANG_SECONDS
+from support.servers.waiting import HANG_SECONDS
 
 PROGRAM = Path(__file__).parent / "Upgrades.java"
 SPEECH = {"input": "The train arrived ten minutes late.", "voice": "slt", "seed": 7, "response_format": "pcm"}

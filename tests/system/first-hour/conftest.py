@@ -16,9 +16,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from support.newcomer import ROOT, SECONDS, Newcomer, Served, readme
-from support.ports import free_port
-from support.waiting import wait_until
+from support.clients.newcomer import ROOT, SECONDS, Newcomer, Served, readme
+from support.servers.ports import free_port
+from support.servers.waiting import wait_until
 
 PORT = 50051  # the README calls it
 # As a person does who reads what the server prints before typing the next command.

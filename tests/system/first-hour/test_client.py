@@ -12,8 +12,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from support.newcomer import SECONDS, Served
-from support.ports import free_port
+from support.clients.newcomer import SECONDS, Served
+from support.servers.ports import free_port
 
 LIMIT = 4300  # characters of a stream that wait to be spoken
 BOOK = "The old man went down to the sea. " * 135

@@ -9,8 +9,8 @@ import re
 import subprocess
 
 import pytest
-from support.newcomer import ROOT, Served
-from support.waiting import wait_until
+from support.clients.newcomer import ROOT, Served
+from support.servers.waiting import wait_until
 
 LOGGED = re.compile(r"^[\d-]+ [\d:,]+ [A-Z]+ ")
 

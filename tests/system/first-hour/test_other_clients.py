@@ -7,7 +7,7 @@ import wave
 from pathlib import Path
 
 import pytest
-from support.newcomer import ROOT
+from support.clients.newcomer import ROOT
 
 PAGE = (ROOT / "docs/other-languages.md").read_text("utf-8")
 SAY = 'voxcpm-grpc say "The train arrived ten minutes late." --voice slt --seed 7'

@@ -4,7 +4,7 @@ import wave
 from pathlib import Path
 
 import pytest
-from support.newcomer import readme
+from support.clients.newcomer import readme
 
 
 def seconds_of(path: Path) -> float:

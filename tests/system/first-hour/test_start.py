@@ -12,9 +12,9 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2
 from grpc_status import rpc_status
-from support.grpc_types import health_stub
-from support.newcomer import ROOT
-from support.waiting import wait_until
+from support.clients.grpc_types import health_stub
+from support.clients.newcomer import ROOT
+from support.servers.waiting import wait_until
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc

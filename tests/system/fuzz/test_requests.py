@@ -10,12 +10,13 @@ from typing import Any
 
 import grpc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support.random_messages import random_messages, texts
-from support.servers import Server, serving
-from support.uploads import recording
-from support.waiting import HANG_SECONDS
+from support.hostile.random_messages import random_messages, texts
+from support.servers.qwen3_servers import QWEN3, qwen3_serving
+from support.servers.running import Server, serving
+from support.servers.uploads import recording
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import Client
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -23,7 +24,6 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 
 pytestmark = pytest.mark.timeout(900)
 
-EXAMPLES = 200
 METHODS = "/voxcpm_grpc.v1.VoxCPMService/"
 REFUSALS = {
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -43,12 +43,13 @@ UPLOADS = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("voices")) as running:
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    model, folder = str(request.config.getoption("--model")), tmp_path_factory.mktemp("server")
+    with qwen3_serving(folder, model) if model.startswith(QWEN3) else serving(folder / "voices") as running:
         yield running
         with Client(running.address) as client:
             assert client.health()
-            assert client.say("Still here.", max_steps=4, timesteps=4).samples.any()
+            assert client.say("Still here.", max_steps=4).samples.any()
         running.terminate()
         running.process.wait(HANG_SECONDS)
         check_log(running)  # with what the event loop reports at its end
@@ -98,7 +99,7 @@ short = st.builds(lambda seed: pb.GenerateConfig(turn=turn(seed)), st.integers(0
 
 
 def turn(seed: int) -> pb.TurnConfig:
-    return pb.TurnConfig(sampling=pb.Sampling(seed=seed, max_steps=4, inference_timesteps=4))
+    return pb.TurnConfig(sampling=pb.Sampling(seed=seed, max_steps=4))
 
 
 inputs = st.one_of(
@@ -110,7 +111,6 @@ inputs = st.one_of(
 )
 
 
-@settings(max_examples=EXAMPLES)
 @given(config=short | random_messages(pb.GenerateConfig), messages=st.lists(inputs, max_size=8), finish=st.booleans())
 def test_any_sequence_of_messages(stub, config, messages, finish):
     requests = [pb.GenerateRequest(config=config), *messages]
@@ -121,7 +121,6 @@ def test_any_sequence_of_messages(stub, config, messages, finish):
         check_stream(chunks)
 
 
-@settings(max_examples=EXAMPLES)
 @given(messages=st.lists(inputs, min_size=1, max_size=6), seed=st.integers(0, 2**32), read=st.integers(0, 4))
 def test_streams_that_are_cancelled(stub, messages, seed, read):
     config = pb.GenerateRequest(config=pb.GenerateConfig(turn=turn(seed)))
@@ -134,7 +133,6 @@ def test_streams_that_are_cancelled(stub, messages, seed, read):
     call.cancel()
 
 
-@settings(max_examples=EXAMPLES)
 @given(
     messages=st.lists(inputs | st.floats(0, 0.05), min_size=1, max_size=8),
     seed=st.integers(0, 2**32),
@@ -162,7 +160,6 @@ def test_streams_that_end_at_any_moment(stub, messages, seed, end, cancelled):
         assert error.code() in REFUSALS | {grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}, error
 
 
-@settings(max_examples=EXAMPLES)
 @given(method=st.sampled_from(["Generate", *UPLOADS]), messages=st.lists(st.binary(max_size=60), max_size=4))
 def test_any_bytes(channel, method, messages):
     call = channel.stream_stream(METHODS + method)
@@ -205,7 +202,6 @@ def uploads(draw: st.DrawFn) -> tuple[str, list[Any]]:
     return method, messages
 
 
-@settings(max_examples=EXAMPLES)
 @given(upload=uploads())
 def test_any_upload(stub, upload):
     method, messages = upload
@@ -222,7 +218,6 @@ def test_any_upload(stub, upload):
         stub.DeleteVoice(pb.DeleteVoiceRequest(id=handle.id, cascade=True), timeout=HANG_SECONDS)
 
 
-@settings(max_examples=EXAMPLES)
 @given(
     request=random_messages(pb.GetVoiceRequest)
     | random_messages(pb.ListVoicesRequest)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.ears import SENTENCE
-from support.servers import Server, serving
+from support.clients.ears import SENTENCE
+from support.servers.running import Server, serving
 
 ROOT = Path(__file__).parents[3]
 if str(ROOT) not in sys.path:

@@ -7,7 +7,7 @@ import json
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
-from support.ears import RATE, SENTENCE, resampled, samples
+from support.clients.ears import RATE, SENTENCE, resampled, samples
 
 
 @pytest.fixture

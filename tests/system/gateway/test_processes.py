@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import httpx2
 import psutil
 import pytest
-from support.ports import free_port
-from support.scraping import scraped
-from support.servers import STOP_SECONDS, Server, serving
-from support.waiting import HANG_SECONDS, wait_until
+from support.servers.ports import free_port
+from support.servers.running import STOP_SECONDS, Server, serving
+from support.servers.scraping import scraped
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 
 def children(pid: int) -> list[psutil.Process]:

@@ -5,7 +5,7 @@ import asyncio
 import httpx2
 import numpy as np
 import pytest
-from support.ears import SENTENCE, resampled, samples
+from support.clients.ears import SENTENCE, resampled, samples
 
 TIMEOUT = 240.0
 

@@ -4,9 +4,10 @@ They take no GPU, but the packages cuda-bindings and nvidia-cuda-nvrtc.
 """
 
 import pytest
-from support.compiled_kernels import read_resources
+from support.engines.compiled_kernels import read_resources
 
-from voxcpm_grpc.kernels.cuda import compiler, packed_stack, persistent
+from voxcpm_grpc.kernels.cuda import compiler
+from voxcpm_grpc.models.voxcpm.kernels import packed_stack, persistent
 
 REGISTERS, SHARED = 65536, 228 << 10  # of a multiprocessor
 

@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from support.compiled_kernels import compile_elsewhere, faults
-from support.gpus import GPUS
-from support.kernel_launches import HOPPER_ONLY, launched_names
+from support.engines.compiled_kernels import compile_elsewhere, faults
+from support.engines.gpus import GPUS
+from support.engines.kernel_launches import HOPPER_ONLY, launched_names
 
 
 @pytest.mark.timeout(1800)

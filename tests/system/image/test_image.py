@@ -21,10 +21,10 @@ from typing import Any
 
 import psutil
 import pytest
-from support import deployment
-from support.ports import free_address
-from support.uploads import tone
-from support.waiting import HANG_SECONDS, wait_until
+from support.servers import deployment
+from support.servers.ports import free_address
+from support.servers.uploads import tone
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_client import Client
 

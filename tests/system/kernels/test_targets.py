@@ -4,9 +4,9 @@ One variant of each kernel is compiled here. tests/system/gpus compiles every va
 """
 
 import pytest
-from support.compiled_kernels import compile_elsewhere, faults
-from support.gpus import GPUS
-from support.kernel_launches import HOPPER_ONLY, launched_names
+from support.engines.compiled_kernels import compile_elsewhere, faults
+from support.engines.gpus import GPUS
+from support.engines.kernel_launches import HOPPER_ONLY, launched_names
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.timeout(600)  # half a minute of compilation, on a host that may be busy

@@ -1,37 +1,32 @@
-"""A server of the bundled voice, and the programs of the folder `clients`, built."""
+"""A server of each model, and the programs of the folder `clients`, built."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
-from support.client_programs import LANGUAGES, ROOT, Program, copy_sources
-from support.servers import Server, serving
+from support.clients.client_programs import LANGUAGES, ROOT, Program, copy_sources
+from support.clients.model_calls import Call, call_of, parametrize, serve
+from support.servers.running import Server
 
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))
 
 
-@dataclass(frozen=True)
-class Call:
-    """The call that every program makes."""
-
-    text: str = "The train arrived ten minutes late."
-    voice: str = "slt"
+pytest_generate_tests = parametrize
 
 
 @pytest.fixture(scope="session")
-def call() -> Call:
-    return Call()
+def call(model: str) -> Call:
+    return call_of(model)
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("voices"), model="demo") as running:
+def server(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(model, tmp_path_factory.mktemp("server")) as running:
         yield running
         assert not running.fault()
 
@@ -50,6 +45,6 @@ def build(copies: Path) -> Callable[[str], Program]:
     return cache(lambda name: Program(name, copies / "clients" / name))
 
 
-@pytest.fixture(scope="session", params=LANGUAGES)
+@pytest.fixture(params=LANGUAGES)  # of a test, so that pytest orders the tests by models, whose servers start once
 def program(request: pytest.FixtureRequest, build: Callable[[str], Program]) -> Program:
     return build(request.param)

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 from ruff.__main__ import find_ruff_bin
-from support.client_programs import BUILD_SECONDS, ROOT, SOURCES, Program
-from support.servers import Server
-from support.tolerances import ALONE
-from support.waiting import HANG_SECONDS
+from support.clients.client_programs import BUILD_SECONDS, ROOT, SOURCES, Program
+from support.engines.tolerances import ALONE
+from support.servers.running import Server
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import Client
 

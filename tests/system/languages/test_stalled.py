@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.servers import serving
-from support.tolerances import IN_A_BATCH
-from support.waiting import HANG_SECONDS
+from support.engines.tolerances import IN_A_BATCH
+from support.servers.running import serving
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import Client
 

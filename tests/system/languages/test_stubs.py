@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.client_programs import BUILD_SECONDS, ROOT, SOURCES, debian
+from support.clients.client_programs import BUILD_SECONDS, ROOT, SOURCES, debian
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 

@@ -12,9 +12,9 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from support.checkpoints import TINY
-from support.servers import ADMIN, serving
-from support.waiting import HANG_SECONDS
+from support.engines.checkpoints import TINY
+from support.servers.running import ADMIN, serving
+from support.servers.waiting import HANG_SECONDS
 
 from tools.make_lora import write_adapter
 from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc

@@ -10,10 +10,10 @@ from typing import Any
 
 import grpc
 import pytest
-from support import goldens
-from support.checkpoints import TINY
-from support.servers import ADMIN, Server, serving
-from support.waiting import wait_until
+from support.engines import goldens
+from support.engines.checkpoints import TINY
+from support.servers.running import ADMIN, Server, serving
+from support.servers.waiting import wait_until
 
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support import goldens
-from support.servers import serving
-from support.uploads import tone
+from support.engines import goldens
+from support.servers.running import serving
+from support.servers.uploads import tone
 
 from voxcpm_client import Audition, Client, SpeechError
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from voxcpm_server.text import english
-from voxcpm_server.text.readings import normalized
+from voxcpm_server.text.normalize.readings import normalized
 
 STRANGE = ("jj", "Jjx", "wjj", "JJ", "jjé")  # no English word has these letters
 SIGNS = [*" .,:;-–—−+*/=<>%#&@~^_()[]'\"!?°²½×$€£¢§", "  ", " - ", ": "]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.waiting import HANG_SECONDS
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_server.speech.heard import SpokenText
-from voxcpm_server.speech.spoken_words import weight
-from voxcpm_server.speech.text_preparation import TextPreparation
-from voxcpm_server.text.normalizer import TextNormalizer
-from voxcpm_server.wire.inputs import TurnConfig
-from voxcpm_server.wire.outputs import CutReason, Segment
+from voxcpm_server.text.normalize.normalizer import TextNormalizer
+from voxcpm_server.text.preparation import TextPreparation
+from voxcpm_server.text.words.spoken_words import weight
+from voxcpm_server.values.inputs import TurnConfig
+from voxcpm_server.values.outputs import CutReason, Segment
 
 RATE = 1000  # samples of a letter
 

@@ -4,7 +4,7 @@ import sys
 
 import regex
 
-from voxcpm_grpc.invisible_characters import INVISIBLE
+from voxcpm_grpc.text.characters import INVISIBLE
 
 
 def test_invisible_characters_are_the_default_ignorable_code_points():

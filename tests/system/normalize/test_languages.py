@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from voxcpm_server.text.identification import language_of
-from voxcpm_server.text.number_rules import LANGUAGES
-from voxcpm_server.text.readings import normalized
+from voxcpm_server.text.normalize.identification import language_of
+from voxcpm_server.text.normalize.number_rules import LANGUAGES
+from voxcpm_server.text.normalize.readings import normalized
 
 TABLE = [
     (language if language != "-" else "", source, readings.split("|"))

@@ -10,12 +10,12 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from support.servers import Server, serving
-from support.waiting import HANG_SECONDS, until
+from support.servers.running import Server, serving
+from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_client import Client
 from voxcpm_grpc.errors import Unavailable
-from voxcpm_server.text.normalizer import TextNormalizer
+from voxcpm_server.text.normalize.normalizer import TextNormalizer
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from voxcpm_server.text.markup.remover import MarkupRemover
-from voxcpm_server.text.readings import language_of
-from voxcpm_server.text.readings import normalized as read
+from voxcpm_server.text.normalize.readings import language_of
+from voxcpm_server.text.normalize.readings import normalized as read
 
 TABLE = [
     (source, readings.split("|"))

@@ -1,9 +1,9 @@
 """All goldens of VoxCPM-0.5B and VoxCPM1.5 by engines, and streams of every mode in a full batch."""
 
 import pytest
-from support import goldens
-from support.checkpoints import OLDER
-from support.older_models import check_batch, check_official_speech
+from support.engines import goldens
+from support.engines.checkpoints import OLDER
+from support.engines.older_models import check_batch, check_official_speech
 
 CASES = [(path, case["name"]) for path in OLDER for case in goldens.cases(goldens.GOLDENS / path.name)]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import grpc
 import pytest
-from support.ports import free_port
-from support.servers import serving
-from support.waiting import wait_until
+from support.servers.ports import free_port
+from support.servers.running import serving
+from support.servers.waiting import wait_until
 
 from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc
 from voxcpm_grpc.v1 import tts_pb2 as pb

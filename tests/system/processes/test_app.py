@@ -22,18 +22,18 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
-from support.checkpoints import TINY
-from support.grpc_types import EOF, health_stub
-from support.pools import patient
-from support.recorded_stats import RecordStats, recorded_stats
-from support.servers import UNTIMED
-from support.streams import PausedStream, texts
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
+from support.clients.grpc_types import EOF, health_stub
+from support.doubles.pools import patient
+from support.engines.checkpoints import TINY
+from support.engines.recorded_stats import RecordStats, recorded_stats
+from support.servers.running import UNTIMED
+from support.servers.streams import PausedStream, texts
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
+from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
 from voxcpm_grpc.request import Stats
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.schema import Settings

@@ -7,13 +7,13 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from support.fake_engine import MakeFake, refuse_to_start, request
-from support.pools import Launcher, RecordedPool, everything, patient, started
-from support.waiting import HANG_SECONDS, until
+from support.doubles.fake_engine import MakeFake, refuse_to_start, request
+from support.doubles.pools import Launcher, RecordedPool, everything, patient, started
+from support.servers.waiting import HANG_SECONDS, until
 
-from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
+from voxcpm_grpc.aio.tasks import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.local import EngineProcess
+from voxcpm_grpc.pool.engines.local import EngineProcess
 from voxcpm_grpc.pool.ray.autoscale import autoscale
 from voxcpm_grpc.pool.ray.scaler import Bounds, Scaler
 from voxcpm_grpc.request import AudioChunk
@@ -64,18 +64,18 @@ async def test_a_replica_that_was_given_up_is_replaced_while_another_engine_is_r
     bounds = replace(BOUNDS, min_engines=2)
     async with scaled(Launcher([BUSY]), more=[bad, good], bounds=bounds, settings=ONE_TRY) as pool:
         await ready_engines_are(pool, 2)
-        assert len(bad.handles) == len(good.handles) == 1
+        assert len(bad.processes) == len(good.processes) == 1
 
 
 async def test_an_engine_that_cannot_be_stopped_at_once_is_stopped_later(monkeypatch, caplog):
     """The pool continues to grow and shrink."""
     close, failures = EngineProcess.close, []
 
-    async def fails_at_first(handle: EngineProcess, *, force: bool = False) -> None:
+    async def fails_at_first(process: EngineProcess, *, force: bool = False) -> None:
         if not failures:
-            failures.append(handle)
+            failures.append(process)
             raise OSError("too many open files")
-        await close(handle, force=force)
+        await close(process, force=force)
 
     monkeypatch.setattr(EngineProcess, "close", fails_at_first)
     launchers = [Launcher([BUSY], name=f"engine-{n}") for n in range(2)]
@@ -84,7 +84,7 @@ async def test_an_engine_that_cannot_be_stopped_at_once_is_stopped_later(monkeyp
         await ready_engines_are(pool, 1)
         assert "too many open files" in caplog.text
         streams = [pool.generate(request(f"s{n}", 100), window=100) for n in range(4)]
-        await until(lambda: more.handles)
+        await until(lambda: more.processes)
         await asyncio.gather(*map(everything, streams))
         await ready_engines_are(pool, 1)
 
@@ -132,4 +132,4 @@ async def test_streams_that_are_not_read_add_no_engine(monkeypatch):
         before = len(decisions)
         await until(lambda: len(decisions) >= before + 2)
         assert [load.streams for _, load, _ in decisions[before + 1 :]] == [0]
-        assert not more.handles
+        assert not more.processes

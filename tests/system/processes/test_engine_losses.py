@@ -10,10 +10,10 @@ import grpc
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.ports import free_port
-from support.servers import Server, serving
-from support.streams import texts
-from support.waiting import HANG_SECONDS, wait_until
+from support.servers.ports import free_port
+from support.servers.running import Server, serving
+from support.servers.streams import texts
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_grpc.v1 import tts_pb2_grpc
 

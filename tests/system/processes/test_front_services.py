@@ -14,11 +14,11 @@ import psutil
 import pytest
 import trustme
 from click.testing import CliRunner
-from support.scraping import scraped, total
-from support.servers import ADMIN, Server, serving
-from support.streams import PausedStream, texts
-from support.tls_files import OPTIONS, Files
-from support.waiting import HANG_SECONDS, wait_until
+from support.servers.running import ADMIN, Server, serving
+from support.servers.scraping import scraped, total
+from support.servers.streams import PausedStream, texts
+from support.servers.tls_files import OPTIONS, Files
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_client.cli import main
 from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc

@@ -16,16 +16,16 @@ import numpy as np
 import psutil
 import pytest
 from grpc_health.v1 import health_pb2
-from support import uploads
-from support.checkpoints import TINY
-from support.grpc_types import health_stub
-from support.servers import Server, serving
-from support.streams import PausedStream, texts
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
+from support.clients.grpc_types import health_stub
+from support.engines.checkpoints import TINY
+from support.servers import uploads
+from support.servers.running import Server, serving
+from support.servers.streams import PausedStream, texts
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.pool.host import Host
+from voxcpm_grpc.pool.engines.host import Host
 from voxcpm_grpc.settings.engine import SupervisionSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc

@@ -10,14 +10,14 @@ import time
 from functools import partial
 from pathlib import Path
 
-from support.fake_engine import INFO
-from support.waiting import HANG_SECONDS, until
+from support.doubles.fake_engine import INFO
+from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
-from voxcpm_grpc.pool import host as hosts
-from voxcpm_grpc.pool.host import Host
-from voxcpm_grpc.pool.host_link import connected_to_host, set_up
+from voxcpm_grpc.pool.engines import host as hosts
+from voxcpm_grpc.pool.engines.host import Host
+from voxcpm_grpc.pool.engines.host_link import connected_to_host, set_up
 from voxcpm_grpc.settings.engine import SupervisionSettings
 
 BLOCKED_SECONDS = 2.5  # longer than the silence that an engine is allowed

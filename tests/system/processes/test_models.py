@@ -13,11 +13,11 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2
 from safetensors.numpy import load_file, save_file
-from support.checkpoints import TINY
-from support.grpc_types import health_stub
-from support.servers import Server, serving
-from support.uploads import recording
-from support.waiting import wait_until
+from support.clients.grpc_types import health_stub
+from support.engines.checkpoints import TINY
+from support.servers.running import Server, serving
+from support.servers.uploads import recording
+from support.servers.waiting import wait_until
 
 from voxcpm_client import Client, FailedPrecondition, NotFound
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.servers import serving
-from support.waiting import HANG_SECONDS
+from support.servers.running import serving
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import Client, InvalidArgument
 from voxcpm_grpc.audio import wav_bytes

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from support.servers import Server, serving
-from support.waiting import HANG_SECONDS
+from support.servers.running import Server, serving
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import Aborted, AsyncClient, Client, SpeechError, Unavailable
 

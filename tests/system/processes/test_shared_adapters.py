@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.fake_engine import MakeFake, write_lora
-from support.pools import Launcher
-from support.remote_fronts import RemoteFront, remote_fronts
-from support.waiting import until
+from support.doubles.fake_engine import MakeFake, write_lora
+from support.doubles.pools import Launcher
+from support.engines.remote_fronts import RemoteFront, remote_fronts
+from support.servers.waiting import until
 
 from voxcpm_grpc.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound
 
@@ -120,14 +120,14 @@ async def test_an_engine_that_restarts_has_the_adapters_for_all_fronts(folder):
         await two.reaches(["anna", "bert"], "names")
         shutil.rmtree(folder / "anna")
         launchers["a"].kill()
-        await until(lambda: len(launchers["a"].handles) == 2)
+        await until(lambda: len(launchers["a"].processes) == 2)
         for front in (one, two):
             await front.reaches([[bert], sorted([anna, bert])], "engines")
             for _ in range(4):
                 assert await front.ask("say", "anna") == 1000
                 assert await front.ask("say", "bert") == 5
         launchers["b"].kill()
-        await until(lambda: len(launchers["b"].handles) == 2)
+        await until(lambda: len(launchers["b"].processes) == 2)
         for front in (one, two):
             await front.reaches([[bert], [bert]], "engines")
             with pytest.raises(FailedPrecondition, match="register it again"):
@@ -148,7 +148,7 @@ async def test_an_adapter_of_the_settings_stays_unregistered_when_processes_rest
         await two.replaced()
         assert await two.ask("names") == []
         launchers["a"].kill()
-        await until(lambda: len(launchers["a"].handles) == 2)
+        await until(lambda: len(launchers["a"].processes) == 2)
         for front in (one, two):
             await front.reaches([[]], "engines")
 

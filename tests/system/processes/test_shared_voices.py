@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.servers import serving
-from support.uploads import recording
-from support.waiting import HANG_SECONDS
+from support.servers.running import serving
+from support.servers.uploads import recording
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import Client, NotFound
 

@@ -10,10 +10,10 @@ import sys
 import grpc
 import psutil
 import pytest
-from support.grpc_types import message_of
-from support.servers import serving
-from support.streams import PausedStream
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
+from support.clients.grpc_types import message_of
+from support.servers.running import serving
+from support.servers.streams import PausedStream
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.v1 import tts_pb2_grpc
 

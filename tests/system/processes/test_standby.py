@@ -9,9 +9,9 @@ import sys
 import grpc
 import psutil
 import pytest
-from support.servers import Server, serving
-from support.streams import texts
-from support.waiting import HANG_SECONDS, wait_until
+from support.servers.running import Server, serving
+from support.servers.streams import texts
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_grpc.v1 import tts_pb2_grpc
 

@@ -15,11 +15,11 @@ import psutil
 import pytest
 import torch
 from grpc_health.v1 import health_pb2
-from support.checkpoints import TINY
-from support.grpc_types import health_stub, message_of
-from support.ports import free_address
-from support.servers import UNTIMED, serving
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
+from support.clients.grpc_types import health_stub, message_of
+from support.engines.checkpoints import TINY
+from support.servers.ports import free_address
+from support.servers.running import UNTIMED, serving
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc

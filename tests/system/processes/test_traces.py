@@ -7,9 +7,9 @@ import re
 
 import grpc
 import pytest
-from support import marked_calls
-from support.collector import Collector, collecting
-from support.servers import serving
+from support.clients import marked_calls
+from support.servers.collector import Collector, collecting
+from support.servers.running import serving
 
 from voxcpm_client import Client
 from voxcpm_client.errors import InvalidArgument

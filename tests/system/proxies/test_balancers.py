@@ -14,15 +14,15 @@ from typing import Any
 
 import grpc
 import pytest
-from support.proxies import PROXIES, Proxy
-from support.servers import Server, serving
-from support.short_speech import SHORT
-from support.streams import PausedStream
-from support.unread_streams import SMALL_WINDOW, STEPS, Listener
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
+from support.clients.short_speech import SHORT
+from support.clients.unread_streams import SMALL_WINDOW, STEPS, Listener
+from support.servers.proxies import PROXIES, Proxy
+from support.servers.running import Server, serving
+from support.servers.streams import PausedStream
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_client import AsyncClient, Client, Exhausted, InvalidArgument, NotFound, SpeechError, Unavailable
-from voxcpm_grpc.credentials import MAX_CREDENTIAL_BYTES
+from voxcpm_grpc.network.credentials import MAX_CREDENTIAL_BYTES
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
@@ -50,7 +50,8 @@ class Site:
 def site(proxy: Proxy, folder: Path, *flags: str) -> Iterator[Site]:
     with ExitStack() as stack:
         drain = ("--drain-seconds", f"{NEVER_SECONDS:g}", "--drain-delay-seconds", f"{DELAY_SECONDS:g}")
-        servers = tuple(stack.enter_context(serving(folder / "voices", *drain, *flags)) for _ in range(2))
+        pings = ("--keepalive-seconds", "600")  # a proxy answers none while it waits for a client that does not read
+        servers = tuple(stack.enter_context(serving(folder / "voices", *drain, *pings, *flags)) for _ in range(2))
         address = stack.enter_context(proxy.running(folder, [server.address for server in servers]))
         yield Site(proxy, address, servers)
 

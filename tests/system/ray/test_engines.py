@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.fake_engine import MakeFake, NotePid, refuse_to_start, request
-from support.pools import everything, steps_reach
-from support.ray_nodes import RayNodes, ray_nodes
-from support.recorded_stats import RecordStats, recorded_stats
-from support.voice_parts import latents_of
-from support.waiting import HANG_SECONDS, until
+from support.doubles.fake_engine import MakeFake, NotePid, refuse_to_start, request
+from support.doubles.pools import everything, steps_reach
+from support.engines.ray_nodes import RayNodes, ray_nodes
+from support.engines.recorded_stats import RecordStats, recorded_stats
+from support.engines.voice_parts import latents_of
+from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.pool.engine_pool import EnginePool

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import goldens
-from support.checkpoints import TINY
-from support.servers import ADMIN, Server, serving
-from support.waiting import wait_until
+from support.engines import goldens
+from support.engines.checkpoints import TINY
+from support.servers.running import ADMIN, Server, serving
+from support.servers.waiting import wait_until
 
 from voxcpm_client import Client, NotFound, Speech
 

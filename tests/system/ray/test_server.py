@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.servers import Server, serving
-from support.short_speech import SHORT
-from support.waiting import HANG_SECONDS, wait_until
+from support.clients.short_speech import SHORT
+from support.servers.running import Server, serving
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_client import Client, SpeechError
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from support.calling_clients import BACKOFF_SECONDS, Calls, calling, service_config
-from support.grpc_types import message_of
-from support.ports import free_address
-from support.servers import Server, serving
-from support.streams import PausedStream
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
+from support.clients.calling_clients import BACKOFF_SECONDS, Calls, calling, service_config
+from support.clients.grpc_types import message_of
+from support.servers.ports import free_address
+from support.servers.running import Server, serving
+from support.servers.streams import PausedStream
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.v1 import tts_pb2_grpc
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.servers import serving
+from support.servers.running import serving
 
 from tools.voice import judge
 from voxcpm_client import Client

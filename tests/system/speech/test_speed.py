@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.servers import serving
+from support.servers.running import serving
 
 from tools.voice import judge
 from voxcpm_client import Client

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.checkpoints import VOICE
-from support.servers import serving
+from support.engines.checkpoints import VOICE
+from support.servers.running import serving
 
 from tools.voice import judge
 from voxcpm_client import Audition, Client, Prompt
-from voxcpm_grpc.audio import decode, resample
+from voxcpm_grpc.audio import resample
+from voxcpm_grpc.audio.uploads import decode
 
 MOST_ERRORS = 0.15  # of the 19 words of a mode's three sentences; there was no error when this was written
 # By preset. The recognizer makes no error with the teacher's speech, and they are not in the training data.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.servicers import serving
+from support.servers.servicers import serving
 
 from tools.voice import evaluate, judge
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard

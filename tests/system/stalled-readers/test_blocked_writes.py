@@ -16,9 +16,9 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import Event, ResponseReceived, StreamEnded, StreamReset, TrailersReceived
 from h2.settings import SettingCodes, Settings
-from support.servers import Server, serving
-from support.uploads import recording
-from support.waiting import HANG_SECONDS, wait_until
+from support.servers.running import Server, serving
+from support.servers.uploads import recording
+from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_client import Client
 from voxcpm_grpc.v1 import tts_pb2 as pb

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from support.checkpoints import TINY
-from support.engines import mixed_requests
-from support.pools import everything, patient
-from support.recorded_stats import RecordStats, recorded_stats
-from support.waiting import NEVER_SECONDS, until
+from support.doubles.pools import everything, patient
+from support.engines.checkpoints import TINY
+from support.engines.recorded_stats import RecordStats, recorded_stats
+from support.engines.tiny import mixed_requests
+from support.servers.waiting import NEVER_SECONDS, until
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.local import EngineProcess, LocalEngines
+from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
 from voxcpm_grpc.request import AudioChunk, Event, Finished, Stats
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.dispatcher import EngineLike

@@ -18,8 +18,8 @@ import h2.settings
 import psutil
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from support.servers import Server, serving
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
+from support.servers.running import Server, serving
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc

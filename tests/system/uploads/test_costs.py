@@ -16,12 +16,12 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from support.callers import calling_from
-from support.lying_files import holed, longer_flac, mp4_bomb
-from support.media import encode_file, sine
-from support.servers import Server, serving
-from support.uploads import recording, upload
-from support.waiting import until
+from support.clients.callers import calling_from
+from support.clients.media import encode_file, sine
+from support.hostile.lying_files import holed, longer_flac, mp4_bomb
+from support.servers.running import Server, serving
+from support.servers.uploads import recording, upload
+from support.servers.waiting import until
 
 from voxcpm_client import Client
 from voxcpm_grpc.audio import Encoding, WavWriter

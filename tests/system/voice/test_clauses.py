@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.servicers import serving
+from support.servers.servicers import serving
 
 from tools.voice import clauses, judge, text
 from tools.voice.clauses import EAGER, INDEPENDENT, MODES, WHOLE, Verdict, cases, checked, difference, folder_of, rows
@@ -16,9 +16,9 @@ from tools.voice.dataset import RATE
 from tools.voice.recordings import Case, SpokenSegment, recordings, store
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
-from voxcpm_server.speech.segmenter import Segmenter
-from voxcpm_server.wire.inputs import FirstSegment, Segmentation
-from voxcpm_server.wire.outputs import CutReason
+from voxcpm_server.text.segments.segmenter import Segmenter
+from voxcpm_server.values.inputs import FirstSegment, Segmentation
+from voxcpm_server.values.outputs import CutReason
 
 SPEECH = Path(__file__).parents[2] / "tools/speech"
 TEXT = "The train arrived, ten minutes late."

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.recipe import run_command
+from support.clients.recipe import run_command
 
 from tools.voice import text
 from tools.voice.dataset import RATE, Speech

@@ -9,7 +9,7 @@ pytest.importorskip("av", reason="the presets are FLAC, which PyAV of the server
 from tools.voice import presets
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
 from tools.voice.voices import VOICES
-from voxcpm_grpc.audio import decode
+from voxcpm_grpc.audio.uploads import decode
 from voxcpm_server.voices.presets import read
 
 

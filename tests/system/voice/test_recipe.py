@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.recipe import run_command
+from support.clients.recipe import run_command
 
 from tools.voice.dataset import RATE
 from tools.voice.voices import VOICES

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.checkpoints import TINY
+from support.engines.checkpoints import TINY
 
 from tools.voice import round_weights
 

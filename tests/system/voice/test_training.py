@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.recipe import run_command
+from support.clients.recipe import run_command
 
 from tools.voice import batches, tokens
 from tools.voice.batches import AUDIO, Layout, Sequence

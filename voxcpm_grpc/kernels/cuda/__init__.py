@@ -1,0 +1,1 @@
+"""CUDA C++: its compiler, and sources for any model. Sources of a family lie in its own folder."""

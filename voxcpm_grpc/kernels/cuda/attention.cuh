@@ -1,4 +1,4 @@
-// Shared by the kernels for attention that keep all operands in registers.
+// The kernels for attention that keep all operands in registers share this.
 //
 // A lane of a warp, `quad` * 4 + `part`, has 16-byte parts of rows: of row `quad` (and `quad` + 8) the parts `part` + 4 i
 // with eight inputs each, i = 0 to 3. The sums over the inputs of a head admit any order of them, so these words are
@@ -6,8 +6,8 @@
 
 #include "registers.cuh"
 
-constexpr int SIZE = 128;      // of a head
-constexpr float NEVER = -1e30f;      // the score of a key that does not exist
+constexpr int SIZE = 128;      // elements of a head
+constexpr float NEVER = -1e30f;      // a key that does not exist has this score
 
 __device__ __forceinline__ float power_of_two(float x) {
     float y;
@@ -21,7 +21,7 @@ __device__ __forceinline__ float reciprocal(float x) {
     return y;
 }
 
-// Rotates two inputs of the first half of a head and the two of the other half that belong to them.
+// Two inputs of the first half of a head are rotated with the two of the other half that belong to them.
 __device__ __forceinline__ void rotate(u32& a, u32& b, float cos0, float cos1, float sin0, float sin1) {
     const float a0 = low(a), a1 = high(a), b0 = low(b), b1 = high(b);
     a = pack(a0 * cos0 - b0 * sin0, a1 * cos1 - b1 * sin1);

@@ -21,7 +21,18 @@ from typing import Any
 
 import torch
 
-from voxcpm_grpc.kernels.cuda.status import CudaError, checked
+
+class CudaError(RuntimeError):
+    """A CUDA call failed. The message is its status."""
+
+
+def checked(result: tuple[Any, ...], *, many: bool = False) -> Any:
+    """The first value that a CUDA call returns beside its status, or all values. Raises CudaError."""
+    status, *values = result
+    if int(status) != 0:
+        raise CudaError(status.name)
+    return values if many else values[0] if values else None
+
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +109,7 @@ def load_function(code: Future[bytes], name: str, shape: Shape, device: torch.de
     from cuda.bindings import driver
 
     if not torch.cuda.is_current_stream_capturing():  # a capture would record it
-        torch.zeros(1, device=device)  # creates the context that the driver's calls need
+        torch.zeros(1, device=device)  # the tensor creates the context that the driver's calls need
     with torch.cuda.device(device):
         module = checked(driver.cuModuleLoadData(binary))
         handle = checked(driver.cuModuleGetFunction(module, name.encode()))
@@ -118,19 +129,22 @@ def require_hopper(device: torch.device) -> None:
         raise KernelUnavailable("the kernel needs the package cuda-bindings to be compiled") from error
 
 
-def compile_cuda(name: str, constants: Mapping[str, int] | None = None, *, before: str = "") -> Future[bytes]:
-    """Start to compile the source `name` for Hopper, with these preprocessor constants and the text `before` it.
+def compile_cuda(source: Path, constants: Mapping[str, int] | None = None, *, before: str = "") -> Future[bytes]:
+    """Start to compile a source for Hopper, with preprocessor constants and the text `before` it.
 
-    The result is machine code, from Triton's cache if it was compiled before. It raises KernelUnavailable with the
-    compiler's message. A second call with the same arguments returns the same future.
+    It may include the headers of its own folder and of this one. The result is machine code, from Triton's cache if it
+    was compiled before. It raises KernelUnavailable with the compiler's message. A second call with the same arguments
+    returns the same future.
     """
-    text = f'#include "{HEADER}"\n{before}\n#line 1 "{name}"\n{(SOURCES / name).read_text("utf-8")}'.encode()
-    return _start(name, text, tuple(f"-D{constant}={value}".encode() for constant, value in (constants or {}).items()))
+    text = f'#include "{HEADER}"\n{before}\n#line 1 "{source.name}"\n{source.read_text("utf-8")}'.encode()
+    return _start(
+        source, text, tuple(f"-D{constant}={value}".encode() for constant, value in (constants or {}).items())
+    )
 
 
 @functools.cache
-def _start(name: str, text: bytes, definitions: tuple[bytes, ...]) -> Future[bytes]:
-    return _threads().submit(_compile, name, text, definitions)
+def _start(source: Path, text: bytes, definitions: tuple[bytes, ...]) -> Future[bytes]:
+    return _threads().submit(_compile, source, text, definitions)
 
 
 @functools.cache
@@ -141,8 +155,10 @@ def _threads() -> ThreadPoolExecutor:
 
 
 @_cuda_errors_as_unavailable()
-def _compile(name: str, text: bytes, definitions: tuple[bytes, ...]) -> bytes:
-    headers = {path.name.encode(): path.read_bytes() for path in sorted(SOURCES.glob("*.cuh"))}
+def _compile(source: Path, text: bytes, definitions: tuple[bytes, ...]) -> bytes:
+    folders = dict.fromkeys((SOURCES, source.parent))
+    headers = {path.name.encode(): path.read_bytes() for folder in folders for path in sorted(folder.glob("*.cuh"))}
+    name = source.name
     options = [b"--gpu-architecture=sm_90a", b"--std=c++17", *definitions]
     try:
         from cuda.bindings import nvrtc

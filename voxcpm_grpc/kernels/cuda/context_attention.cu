@@ -7,15 +7,15 @@
 // which earlier steps wrote, are requested before the previous kernel has ended. At the end the blocks add up the parts
 // of all warps, each for a share of the outputs, in a fixed order.
 //
-// Compiled with GROUPS (KV heads), PAGE (positions of a page), ROTATE, WARPS, SPLITS, AHEAD and RESIDENT.
+// The program is compiled with GROUPS (KV heads), PAGE (positions of a page), ROTATE, WARPS, SPLITS, AHEAD and RESIDENT.
 
 #include "attention.cuh"
 
 constexpr int HEADS = 8, TILE = 16;                  // query heads of a KV head; positions of a tile
-constexpr int PITCH = SIZE + 4;                      // floats of a head: avoids bank conflicts
+constexpr int PITCH = SIZE + 4;                      // floats of a head: this avoids bank conflicts
 constexpr int STRIDE = GROUPS * SIZE;                // values of a position of the cache
-constexpr int UNITS = HEADS * SIZE / 4;              // of four outputs
-constexpr int STEP = SPLITS * WARPS;                 // from a tile of a warp to its next one
+constexpr int UNITS = HEADS * SIZE / 4;              // units of four outputs
+constexpr int STEP = SPLITS * WARPS;                 // tiles from one of a warp to its next one
 
 static_assert(PAGE % TILE == 0);
 
@@ -75,8 +75,8 @@ struct Warp {
     const int old = __ldg(a.context + sequence) - 1;      // positions that earlier steps wrote; -1 without a sequence
     const int tiles = old > 0 ? (old + TILE - 1) / TILE : 0;
     int requested = 0, pages = 0;      // tiles of this warp, and the pages of 32 of them, one in each lane
-    float top[2] = {NEVER, NEVER}, total[2] = {};      // of heads 2 part and + 1
-    float sums[8][4] = {};      // of the values: [4 j + u]: inputs 2 u and 2 u + 1 of part `quad` + 8 j, each of both heads
+    float top[2] = {NEVER, NEVER}, total[2] = {};      // heads 2 part and + 1 have these
+    float sums[8][4] = {};  // values summed: [4 j + u]: inputs 2 u and 2 u + 1 of part `quad` + 8 j, each of both heads
 
     // Requests the next tile of this warp, if it exists.
     __device__ __forceinline__ void request(Tile& tile) {
@@ -221,7 +221,7 @@ struct Warp {
         Tile tile[AHEAD];
 #pragma unroll
         for (int n = 0; n < AHEAD; n++) request(tile[n]);
-        const bool owns_new = tiles % STEP == first;      // the warp that would have the next tile
+        const bool owns_new = tiles % STEP == first;      // this warp would have the next tile
         const size_t at = (size_t)a.write[sequence] * STRIDE + group * SIZE;
         float4 cos[2][2], sin[2][2];
 #pragma unroll

@@ -13,7 +13,8 @@
 //
 // The blocks of a pair (a cluster) have the same weights and different rows. Each copies half of the weights for both.
 //
-// Compiled with INPUTS, WEIGHTS, ROWS and STAGES (slots). `multiply`, the matrix instruction for ROWS rows, precedes this text.
+// The program is compiled with INPUTS, WEIGHTS, ROWS and STAGES (slots). `multiply`, the matrix instruction for ROWS rows,
+// precedes this text.
 
 constexpr int DEPTH = 64, SLABS = INPUTS / DEPTH;      // inputs of a slab: 128 bytes of a row
 constexpr int PAIR = 2;                                // blocks of a cluster
@@ -39,7 +40,7 @@ struct Arguments {
 
 struct Shared {
     u64 full[STAGES], empty[STAGES], scaled;
-    alignas(16) float2 scale[ROWS];      // of the exponent of 2 in silu, and of gate times up
+    alignas(16) float2 scale[ROWS];      // the scale is that of the exponent of 2 in silu, and of gate times up
     alignas(16) char staging[CONSUMERS][2][STAGING];
 };
 
@@ -117,7 +118,7 @@ struct Block {
         const u32 slot = i % STAGES, barrier = shared_address(s.full + slot);
         const u32 to = ring + slot * SLOT + rank * HALF_BYTES;
         const int half = 2 * (blockIdx.x + i / SLABS * gridDim.x) + rank;
-        expect(barrier, SLOT);      // of both halves
+        expect(barrier, SLOT);      // bytes of both halves
         asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
                      ".multicast::cluster [%0], [%1, {%2, %3, %3, %4, %3}], [%5], %6;"
                      ::"r"(to), "l"(&weight), "r"(i % SLABS * DEPTH), "r"(0), "r"(half * 4), "r"(barrier), "h"((u16)3)
@@ -169,7 +170,7 @@ struct Block {
         return rsqrtf(squares / INPUTS + a.eps);
     }
 
-    // False if the packet of a row does not come.
+    // The result is false if the packet of a row does not come.
     __device__ bool receive(int row, u32 tag, float& scale) const {
         const long long start = clock64();
         u64 packet;
@@ -258,7 +259,7 @@ struct Block {
         const int row = lane / ATOMS, part = lane % ATOMS;
         const u32 get = staging + (row / 8 * ATOMS + part) * 128 + (row % 8 ^ part * 4) * 16;
         u16* to = a.out + (size_t)(first_row + row) * a.outputs + tile * (WEIGHTS / 2) + warp * (8 * ATOMS) + part * 8;
-        const int rows = min(ROWS, a.rows - first_row) - row;      // of this tile, from this thread's first one on
+        const int rows = min(ROWS, a.rows - first_row) - row;      // rows of this tile, from this thread's first one on
 #pragma unroll
         for (int c = 0; c <= STEPS; c++) {
             u32 words[4] = {};

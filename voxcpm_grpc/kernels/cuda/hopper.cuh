@@ -1,4 +1,4 @@
-// Shared by the kernels written for Hopper: number formats, and barriers in shared memory.
+// The kernels written for Hopper share this: number formats, and barriers in shared memory.
 //
 // CUDA's headers are not included: programs are compiled at run time on machines that may not have them.
 
@@ -56,7 +56,7 @@ __device__ __forceinline__ void init_barrier(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Other blocks of the cluster and copies see the barriers that this thread has initialized.
+// The other blocks of the cluster and copies see the barriers that this thread has initialized.
 __device__ __forceinline__ void fence_barriers() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     fence_async();
@@ -79,7 +79,7 @@ __device__ __forceinline__ u32 clocks() {
 
 __device__ __forceinline__ const void* shared_pointer(u32 address) { return __cvta_shared_to_generic(address); }
 
-// A launch that overlaps with the previous one: see kernels/launch.py.
+// A launch may overlap with the previous one: see kernels/launch.py.
 __device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 __device__ __forceinline__ void await_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
@@ -100,7 +100,7 @@ __device__ __forceinline__ u64 matrix_from(u64 matrix, u32 bytes) {
     return matrix & ~0xffffffffull | (u32)((u32)matrix + bytes / 16);
 }
 
-// Before and after the products that a group of four warps gives to the matrix unit.
+// A group of four warps calls these before and after the products that it gives to the matrix unit.
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 

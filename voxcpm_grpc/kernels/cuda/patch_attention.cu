@@ -6,14 +6,14 @@
 // tokens `quad` and `quad` + 8, and the parts `part` + 4 i of eight inputs of each, i = 0 to 3. So both inputs of a
 // rotation, 64 apart, are in one lane, and queries and keys of a token have the same angles.
 //
-// Compiled with TOKENS, REPEAT (query heads of a KV head), COUNT (query heads), HEADS, WARPS, INPUTS (of the rows whose norm
-// is applied, 0: none) and ROTATE.
+// The program is compiled with TOKENS, REPEAT (query heads of a KV head), COUNT (query heads), HEADS, WARPS, INPUTS (of the
+// rows whose norm is applied, 0: none) and ROTATE.
 
 #include "attention.cuh"
 
 constexpr int HALVES = (TOKENS + 7) / 8;                    // eights of tokens
 constexpr int OWN = (TOKENS + WARPS - 1) / WARPS;           // rows that a warp measures, at most
-constexpr int READS = INPUTS ? INPUTS / 256 : 1;            // of 16 bytes a lane, for each of them
+constexpr int READS = INPUTS ? INPUTS / 256 : 1;            // reads of 16 bytes a lane, for each row
 constexpr int TABLE = TOKENS * SIZE / 8;                      // parts of four cosines of all tokens
 constexpr int ANGLES = ROTATE ? (2 * TABLE + 32 * WARPS - 1) / (32 * WARPS) : 1;      // parts that a thread copies
 
@@ -31,7 +31,7 @@ struct Arguments {
 
 struct Shared {
     float zero;
-    float norm[OWN * WARPS > 16 ? OWN * WARPS : 16];      // of each token
+    float norm[OWN * WARPS > 16 ? OWN * WARPS : 16];      // each token has a factor
     alignas(16) float cos[TOKENS][SIZE / 2 + 4], sin[TOKENS][SIZE / 2 + 4];      // four more avoid bank conflicts
 };
 

@@ -1,4 +1,4 @@
-// Shared by the kernels that keep all operands of their products in registers.
+// The kernels that keep all operands of their products in registers share this.
 
 __device__ __forceinline__ void load(u32 (&to)[4], const u16* from) {
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -11,19 +11,19 @@
 // Then each block finishes a share of the rows. It sends its sums of each row, as bfloat16, to the shared memory of the
 // block that finishes the row, itself included. That block adds up what it receives in float32, in the order of the inputs.
 //
-// Compiled with INPUTS, OUTPUTS, ROWS, SPLITS, WEIGHT_SLOTS and X_SLOTS (slabs in shared memory). `multiply`, the matrix
-// instruction for ROWS rows, precedes this text.
+// The program is compiled with INPUTS, OUTPUTS, ROWS, SPLITS, WEIGHT_SLOTS and X_SLOTS (slabs in shared memory). `multiply`,
+// the matrix instruction for ROWS rows, precedes this text.
 
 constexpr int DEPTH = 64, SLABS = INPUTS / DEPTH;                       // inputs of a slab: 128 bytes of a row
 constexpr int GROUPS = OUTPUTS / 64, CONSUMERS = 128 * GROUPS;          // groups of warps, and their threads
-constexpr int WEIGHT_BYTES = OUTPUTS * 128, X_BYTES = ROWS * 128;       // of a slab
-constexpr int MOST_SLABS = (SLABS + SPLITS - 1) / SPLITS;               // of a block
+constexpr int WEIGHT_BYTES = OUTPUTS * 128, X_BYTES = ROWS * 128;       // bytes of a slab
+constexpr int MOST_SLABS = (SLABS + SPLITS - 1) / SPLITS;               // slabs of a block, at most
 constexpr bool KEEP_WEIGHT = WEIGHT_SLOTS >= MOST_SLABS, KEEP_X = X_SLOTS >= MOST_SLABS;      // no slot is used twice
 constexpr int EIGHTS = ROWS / 8, MOST_EIGHTS = (EIGHTS + SPLITS - 1) / SPLITS;      // rows in groups of 8, and of a share
-constexpr int PITCH = OUTPUTS + 4;                                      // floats of a finished row: avoids bank conflicts
-constexpr int UNITS = (8 * MOST_EIGHTS * (OUTPUTS / 8) + CONSUMERS - 1) / CONSUMERS;      // of 8 outputs, of a thread
-constexpr int PAIRS = (MOST_EIGHTS + 1) / 2;                             // of groups of a share: 16 bytes of each thread
-constexpr int SUM_BYTES = CONSUMERS * 8;                                // of 8 rows of a tile: four sums of each thread
+constexpr int PITCH = OUTPUTS + 4;  // floats of a finished row: this avoids bank conflicts
+constexpr int UNITS = (8 * MOST_EIGHTS * (OUTPUTS / 8) + CONSUMERS - 1) / CONSUMERS;  // units of 8 outputs, of a thread
+constexpr int PAIRS = (MOST_EIGHTS + 1) / 2;  // pairs of groups of a share: 16 bytes of each thread
+constexpr int SUM_BYTES = CONSUMERS * 8;  // bytes of 8 rows of a tile: four sums of each thread
 
 static_assert(8 * MOST_EIGHTS * PITCH * 4 <= X_SLOTS * X_BYTES, "finished rows take the place of x");
 
@@ -66,7 +66,7 @@ struct Block {
     __device__ float* finished() const { return (float*)(memory + WEIGHT_SLOTS * WEIGHT_BYTES); }      // rows
     __device__ char* received() const { return memory + WEIGHT_SLOTS * WEIGHT_BYTES + X_SLOTS * X_BYTES; }
 
-    // Barriers and the first weights: nothing that a previous kernel writes.
+    // The barriers and the first weights come first: no previous kernel writes them.
     __device__ void start() const {
         if (threadIdx.x == CONSUMERS) {
             asm volatile("prefetch.tensormap [%0];" ::"l"(&weight) : "memory");
@@ -197,7 +197,7 @@ struct Block {
         sync_consumers();
     }
 
-    // The i-th eight outputs of this thread: their row n of the block's share, and the first of them. False past the end.
+    // The i-th eight outputs of this thread have a row n of the block's share, and a first output. False past the end.
     __device__ __forceinline__ bool unit(int i, int& n, int& o) const {
         const int u = i * CONSUMERS + threadIdx.x;
         n = u / (OUTPUTS / 8), o = u % (OUTPUTS / 8) * 8;

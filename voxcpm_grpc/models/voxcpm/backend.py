@@ -21,23 +21,24 @@ from torch import Tensor
 from voxcpm_grpc.attention import Attention
 from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.kernels import reference
+from voxcpm_grpc.layers.choice import choose_attention, choose_ops, is_hopper
+from voxcpm_grpc.layers.cpu_streaming import Net, with_cpu_modules
 from voxcpm_grpc.layers.noise import GaussianNoise, PatchNoise, RecordedNoise, SlotNoise
-from voxcpm_grpc.layers.ops import Ops, TorchOps
-from voxcpm_grpc.layers.packed import PackedOps, packing_serves
+from voxcpm_grpc.layers.ops import Ops
+from voxcpm_grpc.layers.packed import PackedOps
+from voxcpm_grpc.layers.streaming import StreamingNet
 from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFlow, Evaluation
-from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
-from voxcpm_grpc.models.voxcpm.cpu_vae import with_cpu_modules
-from voxcpm_grpc.models.voxcpm.flow import FlowSchedule, PatchFlow, PlainFlow
-from voxcpm_grpc.models.voxcpm.local import LocDiT, LocEnc, PatchEncoder
-from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder, StreamingNet
+from voxcpm_grpc.models.voxcpm.codec.vae import Decoder, StreamingDecoder
+from voxcpm_grpc.models.voxcpm.config.config import VoxCPMConfig
+from voxcpm_grpc.models.voxcpm.flow.cpu_flow import CpuFlow, Evaluation, cpu_network
+from voxcpm_grpc.models.voxcpm.flow.flow import FlowSchedule, PatchFlow, PlainFlow
+from voxcpm_grpc.models.voxcpm.flow.local import LocDiT, LocEnc, PatchEncoder
+from voxcpm_grpc.models.voxcpm.kernels import reference
 
 if TYPE_CHECKING:
     from voxcpm_grpc.models.voxcpm.few_rows import FewRows
-    from voxcpm_grpc.models.voxcpm.fused_maps import FusedMaps
-    from voxcpm_grpc.models.voxcpm.plain_maps import PlainMaps
+    from voxcpm_grpc.models.voxcpm.flow.projections import FusedProjections, PlainProjections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +51,15 @@ class Backend:
     ops: Ops
     quantize: bool  # the layers of the language models have weights of 8 bits
     noise: PatchNoise
-    slots: ModuleType  # `kernels.reference` or `kernels.slot_state`: the state of slots between the parts of a step
+    # `kernels.reference` or `kernels.slot_state` keeps the state of slots between the parts of a step.
+    slots: ModuleType
     fused: bool  # the flow loop uses kernels
-    persistent: bool  # with `fused`, one launch each for the networks of few streams, where kernels serve
-    codec_dtype: torch.dtype  # of the codec's decoder
+    persistent: bool  # with `fused`, the networks of few streams take one launch each, where kernels serve
+    codec_dtype: torch.dtype  # the codec's decoder has this dtype
 
     def compile_ahead(self, config: VoxCPMConfig) -> None:
         """Start to compile kernels that a model with this configuration needs and no earlier start has compiled."""
-        if self.fused and self.dtype == torch.bfloat16 and _is_hopper(self.device):
+        if self.fused and self.dtype == torch.bfloat16 and is_hopper(self.device):
             from voxcpm_grpc.models.voxcpm.compile_ahead import compile_ahead
 
             language = self._single_language and not self.quantize
@@ -71,11 +73,11 @@ class Backend:
         Without kernels it uses the compiled `evaluations` by number of sequences, if there are any.
         """
         if not self.fused:
-            plain = PlainFlow(dit)
-            loop = CompiledFlow(plain, evaluations) if evaluations else plain
+            plain, network = PlainFlow(dit), cpu_network(dit)
+            loop = CpuFlow(plain, network, evaluations) if network or evaluations else plain
             return PatchFlow(schedules, single=loop, batch=loop)
-        from voxcpm_grpc.models.voxcpm.fused_flow import FusedFlow
-        from voxcpm_grpc.models.voxcpm.persistent import persistent_flow
+        from voxcpm_grpc.models.voxcpm.flow.fused_flow import FusedFlow
+        from voxcpm_grpc.models.voxcpm.flow.persistent import persistent_flow
 
         fused = FusedFlow(dit)
         single = persistent_flow(dit) if self.persistent else None
@@ -85,7 +87,7 @@ class Backend:
         """The encoder of patches, with the weights of `encoder`."""
         if not (self.fused and self.persistent):
             return PatchEncoder(single=encoder, batch=encoder)
-        from voxcpm_grpc.models.voxcpm.persistent import persistent_encoder
+        from voxcpm_grpc.models.voxcpm.flow.persistent import persistent_encoder
 
         return PatchEncoder(single=persistent_encoder(encoder) or encoder, batch=encoder)
 
@@ -102,37 +104,40 @@ class Backend:
         """True if a language model may be a single launch."""
         return self.fused and self.persistent and not isinstance(self.attention, ReferenceAttention)
 
-    def maps(self, networks: PlainMaps) -> PlainMaps | FusedMaps:
-        """The maps between the networks, with the weights of `networks`."""
-        if not self.fused or not _is_hopper(self.device):
+    def projections(self, networks: PlainProjections) -> PlainProjections | FusedProjections:
+        """The projections between the networks, with the weights of `networks`."""
+        if not self.fused or not is_hopper(self.device):
             return networks
-        from voxcpm_grpc.models.voxcpm.fused_maps import fused_maps
+        from voxcpm_grpc.models.voxcpm.flow.projections import fused_projections
 
-        return fused_maps(networks) or networks
+        return fused_projections(networks) or networks
 
     def decoder(self, net: StreamingDecoder) -> Decoder:
         """The codec's decoder, with the weights of `net`."""
-        return with_cpu_modules(net) if self.device.type == "cpu" else choose_decoder(net, self.codec_dtype)
+        return self._for_cpu(net) if self.device.type == "cpu" else choose_decoder(net, self.codec_dtype)
 
     def encoder(self, net: StreamingNet) -> StreamingNet:
         """The codec's encoder, with the weights of `net`."""
-        return with_cpu_modules(net) if self.device.type == "cpu" else net
+        return self._for_cpu(net) if self.device.type == "cpu" else net
+
+    def _for_cpu(self, net: Net) -> Net:
+        return with_cpu_modules(net, packed=isinstance(self.ops, PackedOps))
 
 
 FAST = (
     "voxcpm_grpc.attention.flash",
     "voxcpm_grpc.attention.paged_triton",
-    "voxcpm_grpc.kernels.grouped_lora",
-    "voxcpm_grpc.kernels.noise",
-    "voxcpm_grpc.kernels.row_lora",
-    "voxcpm_grpc.kernels.slot_state",
+    "voxcpm_grpc.kernels.lora.grouped_lora",
+    "voxcpm_grpc.kernels.rows.noise",
+    "voxcpm_grpc.kernels.lora.row_lora",
+    "voxcpm_grpc.models.voxcpm.kernels.slot_state",
     "voxcpm_grpc.layers.fused",
     "voxcpm_grpc.models.voxcpm.compile_ahead",
     "voxcpm_grpc.models.voxcpm.few_rows",
-    "voxcpm_grpc.models.voxcpm.fused_flow",
-    "voxcpm_grpc.models.voxcpm.fused_maps",
-    "voxcpm_grpc.models.voxcpm.fused_vae",
-    "voxcpm_grpc.models.voxcpm.persistent",
+    "voxcpm_grpc.models.voxcpm.flow.fused_flow",
+    "voxcpm_grpc.models.voxcpm.flow.projections",
+    "voxcpm_grpc.models.voxcpm.codec.fused_vae",
+    "voxcpm_grpc.models.voxcpm.flow.persistent",
     "cuda.bindings.driver",
     "cuda.bindings.nvrtc",
     "cuda.bindings.runtime",
@@ -149,7 +154,7 @@ def import_fast() -> None:
         with suppress(ImportError):
             import_module(name)
     with suppress(ImportError):
-        from voxcpm_grpc.kernels.precompile import hash_kernels
+        from voxcpm_grpc.kernels.launch.precompile import hash_kernels
 
         hash_kernels()
 
@@ -178,49 +183,6 @@ def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:
     )
 
 
-def choose_attention(name: str, device: torch.device) -> Attention:
-    """The attention backend called `name`: reference, triton or flash.
-
-    "auto" is the reference on a CPU and on a GPU without bfloat16; on other GPUs it is flash-attn if that is installed,
-    else Triton. Raises StartupError.
-    """
-    if device.type == "cpu" and name not in ("auto", "reference"):
-        raise StartupError(f"engine.attention {name} needs a GPU; on a CPU it may be auto or reference")
-    if name == "auto" and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0):
-        name = "flash" if find_spec("flash_attn") else "triton"
-    try:
-        match name:
-            case "auto" | "reference":
-                return ReferenceAttention()
-            case "triton":
-                from voxcpm_grpc.attention.paged_triton import TritonAttention
-
-                return TritonAttention()
-            case "flash":
-                from voxcpm_grpc.attention.flash import FlashAttention
-
-                return FlashAttention()
-            case _:
-                raise StartupError(f"engine.attention is {name!r}; it may be auto, reference, triton or flash")
-    except ImportError as error:
-        raise StartupError(
-            f"engine.attention {name} cannot be loaded ({error}); install the missing package, or use auto"
-        ) from error
-
-
-def choose_ops(fused: bool, device: torch.device, *, packed: bool = False) -> Ops:
-    """The operations of a transformer layer besides attention: fused kernels, or plain PyTorch.
-
-    With `packed`, the products of plain operations on a CPU are oneDNN's, if it has them.
-    """
-    if not fused:
-        return PackedOps() if packed and device.type == "cpu" and packing_serves() else TorchOps()
-    from voxcpm_grpc.layers.fused import TritonOps
-
-    # The tiles need the shared memory and the matrix unit of Hopper.
-    return TritonOps(device, tiled=_is_hopper(device))
-
-
 def choose_decoder(net: StreamingDecoder, dtype: torch.dtype) -> Decoder:
     """The decoder with the weights of `net` that computes in `dtype`: `net` itself in float32, else fused kernels.
 
@@ -228,13 +190,9 @@ def choose_decoder(net: StreamingDecoder, dtype: torch.dtype) -> Decoder:
     """
     if dtype == torch.float32 or not net.has_kernels:
         return net
-    from voxcpm_grpc.models.voxcpm.fused_vae import FusedDecoder
+    from voxcpm_grpc.models.voxcpm.codec.fused_vae import FusedDecoder
 
     return FusedDecoder(net, dtype)
-
-
-def _is_hopper(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
 
 
 def _quantizes(name: str, device: torch.device) -> bool:
@@ -255,7 +213,7 @@ def _quantizes(name: str, device: torch.device) -> bool:
 def _choose_slot_state(fused: bool) -> ModuleType:
     if not fused:
         return reference
-    from voxcpm_grpc.kernels import slot_state
+    from voxcpm_grpc.models.voxcpm.kernels import slot_state
 
     return slot_state
 
@@ -267,7 +225,7 @@ def _choose_noise(recorded: Tensor | None, frames: int, channels: int, device: t
             raise StartupError(f"the recorded noise has shape {list(recorded.shape)}, this model needs {expected}")
         return SlotNoise(RecordedNoise(recorded.to(device, torch.float32)), frames, channels)
     if device.type == "cuda" and find_spec("triton"):
-        from voxcpm_grpc.kernels.noise import gaussian
+        from voxcpm_grpc.kernels.rows.noise import gaussian
 
         return partial(gaussian, frames=frames, channels=channels)
     return SlotNoise(GaussianNoise(frames * channels, device), frames, channels)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import torch
 
-from voxcpm_grpc.kernels import gated_cuts, split_cuts
-from voxcpm_grpc.kernels.cuda import compiler, decode_layers, decode_rows
+from voxcpm_grpc.kernels.cuda import compiler
 from voxcpm_grpc.kernels.cuda.compiler import compile_cuda, suppress_unavailable
-from voxcpm_grpc.kernels.cuda.persistent import ENCODER, FLOW
-from voxcpm_grpc.kernels.gated_product import compile_gated_product
-from voxcpm_grpc.kernels.launch import multiprocessors
-from voxcpm_grpc.kernels.split_product import compile_split_product
-from voxcpm_grpc.models.voxcpm import few_rows, persistent
-from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
+from voxcpm_grpc.kernels.launch.overlap import multiprocessors
+from voxcpm_grpc.kernels.products import gated_cuts, split_cuts
+from voxcpm_grpc.kernels.products.gated_product import compile_gated_product
+from voxcpm_grpc.kernels.products.split_product import compile_split_product
+from voxcpm_grpc.models.voxcpm import few_rows
+from voxcpm_grpc.models.voxcpm.config.config import VoxCPMConfig
+from voxcpm_grpc.models.voxcpm.flow import persistent
+from voxcpm_grpc.models.voxcpm.kernels import decode_layers, decode_rows
+from voxcpm_grpc.models.voxcpm.kernels.persistent import ENCODER, FLOW
 
 
 def compile_ahead(config: VoxCPMConfig, device: torch.device, *, language: bool, local: bool) -> None:

@@ -14,7 +14,7 @@ CODEC_FILES = ("audiovae.safetensors", "audiovae.pth")
 """The names of the file with the weights of the codec, in the order of preference."""
 
 ARCHITECTURES = ("voxcpm", "voxcpm2")
-FIRST_KEY = "lm_config"  # of the first release, whose config.json names no architecture
+FIRST_KEY = "lm_config"  # config.json of the first release names no architecture, but has this key
 
 
 def architecture_of(config: Mapping[str, Any]) -> str:

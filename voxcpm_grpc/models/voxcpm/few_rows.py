@@ -9,7 +9,8 @@ from torch import Tensor
 
 from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
-from voxcpm_grpc.kernels.cuda.decode_layers import (
+from voxcpm_grpc.layers.transformer import Transformer
+from voxcpm_grpc.models.voxcpm.kernels.decode_layers import (
     FFN,
     HEAD,
     HEADS,
@@ -19,13 +20,12 @@ from voxcpm_grpc.kernels.cuda.decode_layers import (
     DecodeLayers,
     DecodeWeights,
 )
-from voxcpm_grpc.kernels.cuda.decode_rows import SLOTS, DecodeRows
-from voxcpm_grpc.kernels.cuda.persistent import LayerWeights
-from voxcpm_grpc.layers.transformer import Transformer
+from voxcpm_grpc.models.voxcpm.kernels.decode_rows import SLOTS, DecodeRows
+from voxcpm_grpc.models.voxcpm.kernels.persistent import LayerWeights
 
 logger = logging.getLogger(__name__)
 
-LAYER = HIDDEN, FFN, HEADS, KV_HEADS, HEAD  # the sizes that the kernels serve
+LAYER = HIDDEN, FFN, HEADS, KV_HEADS, HEAD  # the kernels serve these sizes
 
 
 class FewRows:

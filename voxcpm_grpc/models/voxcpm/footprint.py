@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
-from torch import Tensor
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
-from voxcpm_grpc.kernels.cuda.packed_stack import packed_bytes
-from voxcpm_grpc.kernels.cuda.persistent import VELOCITY
-from voxcpm_grpc.layers.weights import Weights
+from voxcpm_grpc.layers.weights import BlankWeights, bytes_of
 from voxcpm_grpc.models.base import Footprint, LoadOptions
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
-from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
+from voxcpm_grpc.models.voxcpm.codec.codec import VoxCPMCodec
+from voxcpm_grpc.models.voxcpm.codec.vae import Decoder, build_decoder, build_encoder
+from voxcpm_grpc.models.voxcpm.config.parse import parse_config
 from voxcpm_grpc.models.voxcpm.family import architecture_of
-from voxcpm_grpc.models.voxcpm.lora import adapter_bank
+from voxcpm_grpc.models.voxcpm.flow.persistent import encoder_weights, flow_weights
+from voxcpm_grpc.models.voxcpm.kernels.packed_stack import packed_bytes
+from voxcpm_grpc.models.voxcpm.kernels.persistent import VELOCITY
+from voxcpm_grpc.models.voxcpm.lora import adapter_banks
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.models.voxcpm.networks import Networks, read_networks
-from voxcpm_grpc.models.voxcpm.parse import parse_config
-from voxcpm_grpc.models.voxcpm.persistent import encoder_weights, flow_weights
-from voxcpm_grpc.models.voxcpm.vae import Decoder, build_decoder, build_encoder
 
-RELEASED_WIDTH = 2048  # hidden size of the model whose working memory was measured
+RELEASED_WIDTH = 2048  # the working memory of a model with this hidden size was measured
 WORKING_BASE = int(2.1 * 2**30)  # bytes, of a model of this width: CUDA context, libraries, graphs, prefills
 WORKING_PER_SLOT = 7 << 20  # bytes, likewise: the activations of a step
-LIBRARIES = 1 << 30  # the part of WORKING_BASE that does not depend on the width
-
-
-class _Blank(Weights):
-    """Weights without values: every tensor exists, in any shape, on the device `meta`, which stores none."""
-
-    def take(self, name: str, *shape: int) -> Tensor:
-        return torch.empty(shape, dtype=self.dtype, device=self.device)
+LIBRARIES = 1 << 30  # bytes of WORKING_BASE that do not depend on the width
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +51,10 @@ def voxcpm_footprint(content: Any, options: LoadOptions) -> Footprint:
     codec_dtype = options.codec_dtype or (torch.float16 if half else torch.float32)
     plain = replace(options, device=nowhere, attention="reference", fused=False, codec_dtype=torch.float32)
     backend = choose_backend(plain, config.patch_size, config.feat_dim)
-    bank = adapter_bank(options, nowhere)
-    blank = _Blank("", {}, nowhere, options.dtype, config.table_dtype, bank=bank)
+    banks = adapter_banks(options, nowhere)
+    blank = BlankWeights("", {}, nowhere, options.dtype, config.table_dtype, banks=banks)
     networks = read_networks(config, blank, backend)
-    codec_blank = _Blank("", {}, nowhere, torch.float32, torch.float32)
+    codec_blank = BlankWeights("", {}, nowhere, torch.float32, torch.float32)
     encoder, net = build_encoder(config.vae, codec_blank), build_decoder(config.vae, codec_blank)
     decoder = cast(Decoder, _HalfDecoder(net.memory, codec_dtype))
     codec = VoxCPMCodec(config.vae, config.patch_size, encoder, decoder, nowhere)
@@ -71,11 +62,11 @@ def voxcpm_footprint(content: Any, options: LoadOptions) -> Footprint:
     model = VoxCPM(config, info, cast(Any, None), networks, cast(Any, None), cast(Any, None), codec, backend)
     scaled = WORKING_BASE - LIBRARIES + options.max_slots * WORKING_PER_SLOT
     return Footprint(
-        weights=_bytes(networks) - _bytes(bank) + _bytes(model.rope),
-        adapters=_bytes(bank),
-        codec=_bytes(encoder) + _bytes(net) * codec_dtype.itemsize // 4,
+        weights=bytes_of(networks) - bytes_of(banks) + bytes_of(model.rope),
+        adapters=bytes_of(banks),
+        codec=bytes_of(encoder) + bytes_of(net) * codec_dtype.itemsize // 4,
         single_stream=_single_stream(networks) if options.persistent and options.dtype == torch.bfloat16 else 0,
-        slot=_bytes(model.allocate(1, torch.empty(1, model.numbers, dtype=torch.int64, device=nowhere))),
+        slot=bytes_of(model.allocate(1, torch.empty(1, model.numbers, dtype=torch.int64, device=nowhere))),
         layout=model.layout,
         positions=positions,
         working=LIBRARIES + int(scaled * config.lm_config.hidden_size / RELEASED_WIDTH),
@@ -95,30 +86,3 @@ def _single_stream(networks: Networks) -> int:
     with suppress(KernelUnavailable):
         found += packed_bytes(len(encoder_weights(networks.encode_patch).layers))
     return found
-
-
-def _bytes(made: object) -> int:
-    """Bytes of all tensors in an object and the objects that it holds; tensors with common storage count once."""
-    storages = {}
-    for tensor in _tensors(made):
-        storage = tensor.untyped_storage()
-        storages[storage._cdata] = storage
-    return sum(storage.nbytes() for storage in storages.values())
-
-
-def _tensors(made: object) -> Iterator[Tensor]:
-    if isinstance(made, Tensor):
-        yield made
-        return
-    if isinstance(made, (list, tuple)):
-        parts: list[object] = [*made]
-    elif isinstance(made, dict):
-        parts = [*made.values()]
-    elif is_dataclass(made):
-        parts = [getattr(made, field.name) for field in fields(made)]
-    elif type(made).__module__.startswith("voxcpm_grpc."):
-        parts = [*getattr(made, "__dict__", {}).values()]
-    else:
-        return
-    for part in parts:
-        yield from _tensors(part)

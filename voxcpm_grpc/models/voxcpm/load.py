@@ -15,20 +15,21 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors, split
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm import lora
-from voxcpm_grpc.models.voxcpm.abilities import ENDS, LATENTS, abilities, sampling_options
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
-from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
-from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFiles, Evaluation
-from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
+from voxcpm_grpc.models.voxcpm.codec.codec import VoxCPMCodec
+from voxcpm_grpc.models.voxcpm.codec.vae import Decoder, StreamingDecoder, build_decoder, build_encoder, decoder_context
+from voxcpm_grpc.models.voxcpm.compiled import parts
+from voxcpm_grpc.models.voxcpm.compiled.files import Compiled, CompiledFiles
+from voxcpm_grpc.models.voxcpm.config.abilities import ENDS, LATENTS, abilities, sampling_options
+from voxcpm_grpc.models.voxcpm.config.config import VoxCPMConfig
+from voxcpm_grpc.models.voxcpm.config.parse import parse_config
 from voxcpm_grpc.models.voxcpm.family import CODEC_FILES, MODEL_FILES, architecture_of
-from voxcpm_grpc.models.voxcpm.flow import build_schedules
-from voxcpm_grpc.models.voxcpm.local import LocDiT
+from voxcpm_grpc.models.voxcpm.flow.flow import build_schedules
+from voxcpm_grpc.models.voxcpm.flow.local import LocDiT
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.models.voxcpm.networks import read_networks
-from voxcpm_grpc.models.voxcpm.parse import parse_config
 from voxcpm_grpc.models.voxcpm.prompt import PromptLayout
-from voxcpm_grpc.models.voxcpm.tokenizer import TextTokenizer
-from voxcpm_grpc.models.voxcpm.vae import build_decoder, build_encoder, decoder_context
+from voxcpm_grpc.models.voxcpm.text.tokenizer import TextTokenizer
 from voxcpm_grpc.request import ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -54,19 +55,21 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
     device, table = options.device, config.table_dtype
     if options.merge_lora:
         lora.merge(options.merge_lora, model_tensors, table)
-    bank = lora.adapter_bank(options, device)
+    banks = lora.adapter_banks(options, device)
     taken = progress.counting("the model is loading: its tensors", len(model_tensors) + len(codec_tensors))
-    weights = Weights(model_path.name, model_tensors, device, options.dtype, table, on_taken=taken, bank=bank)
+    weights = Weights(model_path.name, model_tensors, device, options.dtype, table, on_taken=taken, banks=banks)
     codec_weights = Weights(codec_path.name, codec_tensors, device, torch.float32, torch.float32, on_taken=taken)
     encoder, decoder = build_encoder(config.vae, codec_weights), build_decoder(config.vae, codec_weights)
     networks = read_networks(config, weights, backend)
     check(weights, codec_weights)
     encoder, decoder = backend.encoder(encoder), backend.decoder(decoder)
+    known = options.fingerprint() if options.fingerprint else fingerprint(directory)
+    found, compile_command = _compiled(directory, config, networks.dit, decoder, known, options)
+    if isinstance(decoder, StreamingDecoder):
+        decoder = parts.decoder_of(found, decoder)
     codec = VoxCPMCodec(config.vae, config.patch_size, encoder, decoder, device)
     schedules = build_schedules(networks.dit, options.timesteps, table, mean=config.mean_mode)
-    known = options.fingerprint() if options.fingerprint else fingerprint(directory)
-    evaluations, compile_command = _compiled(directory, config, networks.dit, known, options)
-    flow = backend.flow(networks.dit, schedules, evaluations)
+    flow = backend.flow(networks.dit, schedules, parts.evaluations_of(found))
     encode_patch = backend.patch_encoder(networks.encode_patch)
     info = _info(directory, config, options, positions, known, codec_dtype=decoder.dtype)
     layout = PromptLayout(
@@ -74,8 +77,8 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
         patch_shape=(config.patch_size, config.feat_dim),
         context=-(-decoder_context(config.vae) // config.patch_size),
     )
-    parts = networks, flow, encode_patch, codec, backend, bank
-    return VoxCPM(config, info, layout, *parts, compile_command, options.timesteps)
+    members = networks, flow, encode_patch, codec, backend, banks
+    return VoxCPM(config, info, layout, *members, compile_command, options.timesteps)
 
 
 def _info(
@@ -106,18 +109,18 @@ def _info(
 
 
 def _compiled(
-    directory: Path, config: VoxCPMConfig, dit: LocDiT, known: str, options: LoadOptions
-) -> tuple[dict[int, Evaluation], tuple[str, ...]]:
-    """The compiled evaluations of the diffusion that the cache has, and the command that compiles the others."""
-    if options.compiled is None:
+    directory: Path, config: VoxCPMConfig, dit: LocDiT, decoder: Decoder, known: str, options: LoadOptions
+) -> tuple[dict[str, Compiled], tuple[str, ...]]:
+    """The compiled parts that the cache has, and the command that compiles the others."""
+    if options.compiled is None or not isinstance(decoder, StreamingDecoder):
         return {}, ()
     try:
         files = CompiledFiles.of(options.compiled, known, options.merge_lora)
-        evaluations = files.load(dit, (config.patch_size, config.feat_dim))
-        missing = files.missing(options.max_slots)
+        found = files.load(parts.loaders(dit, decoder, (config.patch_size, config.feat_dim)))
+        missing = files.missing(parts.parts(options.max_slots))
     except OSError as error:
-        logger.warning("the cache of compiled evaluations cannot be read: %s", error)
+        logger.warning("the cache of compiled parts cannot be read: %s", error)
         return {}, ()
-    command = "-m", "voxcpm_grpc.models.voxcpm.compile_flow", str(directory), str(torch.get_num_threads())
-    command = *command, str(files.folder), str(options.merge_lora or ""), *map(str, missing)
-    return evaluations, command if missing else ()
+    command = "-m", "voxcpm_grpc.models.voxcpm.compile_parts", str(directory), str(torch.get_num_threads())
+    command = *command, str(files.folder), str(options.merge_lora or ""), *missing
+    return found, command if missing else ()

@@ -20,17 +20,17 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from voxcpm_grpc.errors import InvalidRequest, StartupError
-from voxcpm_grpc.layers.low_rank import AdapterBank, Update
+from voxcpm_grpc.layers.low_rank import AdapterBanks, Update
 from voxcpm_grpc.lora_files import CONFIG, WEIGHTS, require
 from voxcpm_grpc.models.base import AdapterWeights, LoadOptions, Part
 
 MAX_RANK = 128
-SHOWN = 10  # names listed for each kind of fault, with their count
+SHOWN = 10  # a message lists so many names for each kind of fault, with their count
 
 STACKS = ("base_lm.", "residual_lm.", "feat_decoder.estimator.")
 PROJECTIONS = ("enc_to_lm_proj", "lm_to_dit_proj", "res_to_dit_proj", "fusion_concat_proj")
 NEVER = ("base_lm.embed_tokens",)
-DIFFUSION = ("feat_decoder.", "lm_to_dit_proj", "res_to_dit_proj")  # what generates a patch; the rest reads
+DIFFUSION = ("feat_decoder.", "lm_to_dit_proj", "res_to_dit_proj")  # these modules generate a patch; the rest reads
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 _LAYER = r"(base_lm|residual_lm|feat_decoder\.estimator\.decoder)\.layers\.\d+\."
@@ -47,7 +47,7 @@ class AdapterFiles:
     """The content of an adapter all of whose matrices fit."""
 
     scale: float  # alpha / rank
-    updates: Mapping[str, Update]  # float32, by the name of the module
+    updates: Mapping[str, Update]  # the values are float32, the keys are names of modules
 
 
 def adapts(targets: frozenset[str]) -> Callable[[str], bool]:
@@ -56,18 +56,18 @@ def adapts(targets: frozenset[str]) -> Callable[[str], bool]:
     return lambda name: any(pattern.fullmatch(name) for pattern in patterns)
 
 
-def adapter_bank(options: LoadOptions, device: torch.device) -> AdapterBank | None:
+def adapter_banks(options: LoadOptions, device: torch.device) -> AdapterBanks | None:
     """The memory for adapters by request on a device, empty so far; None if there are none."""
     if (adapters := options.adapters) is None:
         return None
-    return AdapterBank(adapters.places, adapters.rank, adapts(adapters.targets), device, options.dtype)
+    return AdapterBanks(adapters.banks, adapters.rank, adapts(adapters.targets), device, options.dtype)
 
 
-def read_adapter(directory: Path, bank: AdapterBank) -> AdapterWeights:
+def read_adapter(directory: Path, banks: AdapterBanks) -> AdapterWeights:
     """The adapter in `directory`, for this memory. Raises InvalidRequest with everything that does not fit."""
-    files = _read(directory, bank.maps, bank.rank)
+    files = _read(directory, banks.maps, banks.rank)
     updates = {
-        name: Update(_on_host(update.down, bank), _on_host(update.up * files.scale, bank))
+        name: Update(_on_host(update.down, banks), _on_host(update.up * files.scale, banks))
         for name, update in files.updates.items()
     }
     parts = frozenset[Part]("generate" if name.startswith(DIFFUSION) else "advance" for name in updates)
@@ -98,10 +98,10 @@ def _may_change(module: str) -> bool:
     return module not in NEVER and (module in PROJECTIONS or module.startswith(STACKS))
 
 
-def _on_host(matrix: Tensor, bank: AdapterBank) -> Tensor:
+def _on_host(matrix: Tensor, banks: AdapterBanks) -> Tensor:
     """The matrix in the dtype of the device's memory, and where a copy to a GPU does not wait."""
-    converted = matrix.to(bank.dtype)
-    return converted.pin_memory() if bank.device.type == "cuda" else converted
+    converted = matrix.to(banks.dtype)
+    return converted.pin_memory() if banks.device.type == "cuda" else converted
 
 
 def _read(directory: Path, targets: Mapping[str, tuple[int, int]], largest: int) -> AdapterFiles:

@@ -5,7 +5,7 @@ Dimensions as in models/base.py, and c the hidden size of the language models, m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
-from voxcpm_grpc.layers.low_rank import AdapterBank
+from voxcpm_grpc.layers.low_rank import AdapterBanks
 from voxcpm_grpc.models.base import (
     AdapterWeights,
     Frame,
@@ -30,18 +30,18 @@ from voxcpm_grpc.models.base import (
     StepRows,
     upload,
 )
-from voxcpm_grpc.models.voxcpm.abilities import LATENTS
 from voxcpm_grpc.models.voxcpm.backend import Backend
-from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
-from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
-from voxcpm_grpc.models.voxcpm.flow import PatchFlow
-from voxcpm_grpc.models.voxcpm.local import PatchEncoder
+from voxcpm_grpc.models.voxcpm.codec.codec import VoxCPMCodec
+from voxcpm_grpc.models.voxcpm.config.abilities import LATENTS
+from voxcpm_grpc.models.voxcpm.config.config import VoxCPMConfig
+from voxcpm_grpc.models.voxcpm.flow.flow import PatchFlow
+from voxcpm_grpc.models.voxcpm.flow.local import PatchEncoder
 from voxcpm_grpc.models.voxcpm.lora import read_adapter
 from voxcpm_grpc.models.voxcpm.networks import Networks
-from voxcpm_grpc.models.voxcpm.prompt import COLUMNS, NUMBERS, Prompt, PromptLayout, lay_rows, page_content
+from voxcpm_grpc.models.voxcpm.prompt import COLUMNS, NUMBERS, Prompt, PromptLayout, lay_rows, page_contents
 from voxcpm_grpc.request import Conditioning, ModelInfo, Request, Sampling, VoicePart
 
-MAX_LATENT = 65504.0  # the largest value of float16, in which the codec may compute
+MAX_LATENT = 65504.0  # float16 ends here, in which the codec may compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class VoxCPM(SpeechModel):
         encode_patch: PatchEncoder,
         codec: VoxCPMCodec,
         backend: Backend,
-        bank: AdapterBank | None = None,
+        banks: AdapterBanks | None = None,
         compile_command: tuple[str, ...] = (),
         timesteps: tuple[int, ...] = (),
     ) -> None:
@@ -81,14 +81,15 @@ class VoxCPM(SpeechModel):
         self.variants = self._timesteps = tuple(sorted(timesteps))
         self.networks, self.flow, self.encode_patch, self.backend = networks, flow, encode_patch, backend
         self.codec = self._codec = codec
-        self._bank = bank
-        self.maps = backend.maps(networks)
+        self._banks = banks
+        self.projections = backend.projections(networks)
         self._few_base = backend.few_rows(networks.base)
         self._few_residual = backend.few_rows(networks.residual)
         self.compile_command = compile_command
-        self.places = bank.places if bank else 0
+        self.banks = banks.count if banks else 0
         self.capturable = backend.attention.capturable
-        self._patch = torch.zeros(config.patch_size, config.feat_dim, dtype=backend.dtype)  # in the dtype of the state
+        # The state has the same dtype.
+        self._patch = torch.zeros(config.patch_size, config.feat_dim, dtype=backend.dtype)
         self.step_bytes = -(-self._patch.nbytes // 4) * 4
         self.layout = KVLayout(
             layers=config.base.layers + config.residual.layers,
@@ -105,8 +106,8 @@ class VoxCPM(SpeechModel):
     def rows(self, spans: Sequence[Span]) -> Rows:
         return lay_rows(spans)
 
-    def page_content(self, plan: Plan, start: int, stop: int) -> bytes:
-        return page_content(plan.own, start, stop)
+    def page_contents(self, plan: Plan, page_size: int) -> Iterable[bytes]:
+        return page_contents(plan.own, plan.cacheable, page_size)
 
     def allocate(self, slots: int, numbers: Tensor) -> VoxCPMState:
         cfg, temperature = numbers[:, 1:].view(torch.float32).unbind(1)
@@ -190,12 +191,12 @@ class VoxCPM(SpeechModel):
         ]
 
     def read_adapter(self, directory: Path) -> AdapterWeights:
-        assert self._bank
-        return read_adapter(directory, self._bank)
+        assert self._banks
+        return read_adapter(directory, self._banks)
 
-    def write_adapter(self, place: int, adapter: AdapterWeights) -> None:
-        assert self._bank
-        self._bank.write(place, adapter.updates)
+    def write_adapter(self, bank: int, adapter: AdapterWeights) -> None:
+        assert self._banks
+        self._banks.write(bank, adapter.updates)
 
     @torch.inference_mode()
     def encode(self, slot: Tensor, entry: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
@@ -224,7 +225,7 @@ class VoxCPM(SpeechModel):
         adapter = state.adapter[rows.slot] if adapted else None
         rotate = self.rope.at(rows.position)
         semantic = self._base(x, rotate, kv, rows.paged, adapter)
-        semantic = torch.where(is_audio, self.maps.quantize(semantic), semantic)
+        semantic = torch.where(is_audio, self.projections.quantize(semantic), semantic)
         acoustic = self._residual(semantic, audio, rotate, kv, rows.paged, adapter)
         own.semantic.index_copy_(0, rows.last_slot, semantic[rows.last])
         own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
@@ -236,7 +237,7 @@ class VoxCPM(SpeechModel):
         points = state.seed, state.turn, state.segment, state.step
         noise = self.backend.noise(slot, *points, own.temperature)  # float32 [b, P, D]
         condition, cfg = self.backend.slots.read_patch(slot, own.condition, own.cfg)
-        mu, stopping = self.maps.conditioning(slot, own.semantic, own.acoustic, adapter)  # [b, m, e] and [b, c]
+        mu, stopping = self.projections.conditioning(slot, own.semantic, own.acoustic, adapter)  # [b, m, e] and [b, c]
         latents = self.flow(noise, mu, condition, cfg, variant, adapter)  # [b, P, D]
         # A stream with a broken patch ends. The patch becomes zeros, because broken values in the KV cache could reach
         # the next owner of its pages.
@@ -270,7 +271,7 @@ class VoxCPM(SpeechModel):
         if decoded is not None and self._few_base is not None and self._few_base.serves(rows.paged, adapter):
             decoded.wait()
         rotate = Rotation(cos, sin)
-        semantic = self.maps.quantize(self._base(audio, rotate, kv, rows.paged, adapter))
+        semantic = self.projections.quantize(self._base(audio, rotate, kv, rows.paged, adapter))
         acoustic = self._residual(semantic, audio, rotate, kv, rows.paged, adapter)
         kept, counters = (own.semantic, own.acoustic), (state.position, state.step)
         self.backend.slots.store_hidden(slot, (semantic, acoustic), kept, counters)

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voxcpm_grpc.kernels import reference
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.rope import identity_rope
 from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.voxcpm.backend import Backend
-from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
-from voxcpm_grpc.models.voxcpm.local import LocDiT, LocEnc, first_tokens
+from voxcpm_grpc.models.voxcpm.config.config import VoxCPMConfig
+from voxcpm_grpc.models.voxcpm.flow.local import LocDiT, LocEnc, first_tokens
+from voxcpm_grpc.models.voxcpm.kernels import reference
 
 
 class ScalarQuantizer:
@@ -37,7 +37,7 @@ class ScalarQuantizer:
 class Networks:
     """Networks with their weights, under the names that `VoxCPM` uses.
 
-    adapter int64 [t] or [b]: the place of each row's LoRA adapter; None: the model alone.
+    adapter int64 [t] or [b]: the bank of each row's LoRA adapter; None: the model alone.
     """
 
     embedding: Tensor  # [vocabulary, c], scaled
@@ -49,7 +49,7 @@ class Networks:
     enc_to_lm: Linear
     lm_to_dit: Linear
     res_to_dit: Linear
-    fusion: Linear | None  # of VoxCPM2; the first generation adds what VoxCPM2 concatenates
+    fusion: Linear | None  # VoxCPM2 concatenates what the first generation adds
     stop_proj: Linear
     stop_head: Linear  # logits [b, 2]: the speech continues after the next patch, or ends with it
 

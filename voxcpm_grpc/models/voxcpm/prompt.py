@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from struct import Struct
 
 import numpy as np
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.models.base import Plan, Rows, Span
-from voxcpm_grpc.models.voxcpm.abilities import LATENTS
-from voxcpm_grpc.models.voxcpm.tokenizer import AUDIO_START, REFERENCE_END, REFERENCE_START
-from voxcpm_grpc.request import Request, Sampling, VoicePart
+from voxcpm_grpc.models.voxcpm.config.abilities import LATENTS
+from voxcpm_grpc.models.voxcpm.text.tokenizer import AUDIO_START, REFERENCE_END, REFERENCE_START
+from voxcpm_grpc.request import Request, VoicePart
 
-EXTRA_STEPS = 10  # of the limit by text length in the released code, beyond those of the tokens
+EXTRA_STEPS = 10  # steps of the limit by text length in the released code, beyond those of the tokens
 SPACES = re.compile(r"\s+")
 
 NUMBERS = 2
 """The numbers of a stream: how many patches its prompt has, and cfg and temperature, float32 each, as another one."""
+PACKED = Struct("=qff")
+"""These numbers in memory."""
 
 
 COLUMNS = 2
-"""Those of a row: its token, 0 for audio, and whether it is audio."""
+"""A row has its token, 0 for audio, and whether it is audio."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Prompt:
     tokens: np.ndarray  # [T] int64, 0 at audio positions
     audio: np.ndarray  # [T] bool
     patches: np.ndarray  # float32 [A, P, D], one for each audio position in order
-    primer: int  # trailing patches that the generation continues and that prime the codec; 0: it starts from silence
+    primer: int  # patches at the end that the generation continues and that prime the codec; 0: it starts from silence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,7 @@ class PromptLayout:
     """Lays out requests for a model with patches of `patch_shape`, whose codec depends on `context` past patches."""
 
     tokenize: Callable[[str], list[int]]
-    patch_shape: tuple[int, int]  # P, D
+    patch_shape: tuple[int, int]  # P and D
     context: int
 
     def __call__(self, request: Request) -> Plan:
@@ -49,7 +52,7 @@ class PromptLayout:
         style = f"({request.style})" if request.style else ""
         target = SPACES.sub(" ", style + request.text)
         prompt, reference = request.conditioning.prompt, request.conditioning.reference
-        none = np.zeros((0, *self.patch_shape), np.float32)
+        none = patches = np.zeros((0, *self.patch_shape), np.float32)
         reference = none if reference is None else self._latents(reference, "reference")
         continued = none if prompt is None else self._latents(prompt, "prompt")
         if prompt is not None and not prompt.text.strip():
@@ -64,16 +67,19 @@ class PromptLayout:
         text = tokens if prompt is None else self.tokenize(prompt.text + target)
         tokens = [*head, *text, AUDIO_START, *[0] * len(continued)]
         audio = np.zeros(len(tokens), bool)
-        audio[1 : 1 + len(reference)] = True
-        audio[len(tokens) - len(continued) :] = True
+        if len(reference) or len(continued):
+            audio[1 : 1 + len(reference)] = True
+            audio[len(tokens) - len(continued) :] = True
+            patches = np.concatenate([reference, continued])
         primer = min(len(continued), self.context)
-        patches = np.concatenate([reference, continued])
         return Plan(
             positions=len(tokens),
             cacheable=len(tokens) - len(continued),
             max_steps=limit if sampling.max_steps is None else min(limit, sampling.max_steps),
             own=Prompt(tokens=np.array(tokens, np.int64), audio=audio, patches=patches, primer=primer),
-            numbers=_numbers(len(patches), sampling),
+            numbers=np.frombuffer(
+                bytearray(PACKED.pack(len(patches), sampling.cfg_value, sampling.temperature)), np.int64
+            ),
             least_steps=sampling.min_steps + 1,
             ran_on_steps=usual,
             variant=sampling.inference_timesteps,
@@ -106,12 +112,6 @@ class PromptLayout:
         return latents.astype(np.float32, copy=False)
 
 
-def _numbers(patches: int, sampling: Sampling) -> np.ndarray:
-    numbers = np.array([patches, 0], np.int64)
-    numbers[1:].view(np.float32)[:] = (sampling.cfg_value, sampling.temperature)
-    return numbers
-
-
 def lay_rows(spans: Sequence[Span]) -> Rows:
     """The rows of positions of prompts, and of generated patches behind them."""
     columns = np.zeros((COLUMNS, sum(stop - start for _, start, stop in spans)), np.int64)
@@ -136,11 +136,14 @@ def lay_rows(spans: Sequence[Span]) -> Rows:
     return Rows(columns, rows, np.array(entries, np.int64))
 
 
-def page_content(prompt: Prompt, start: int, stop: int) -> bytes:
-    """The tokens, the kinds and the patches of positions start..stop."""
-    tokens, audio = prompt.tokens[start:stop], prompt.audio[start:stop]
-    content = tokens.tobytes() + audio.tobytes()
-    if not len(prompt.patches):
-        return content
-    before = np.count_nonzero(prompt.audio[:start])
-    return content + prompt.patches[before : before + np.count_nonzero(audio)].tobytes()
+def page_contents(prompt: Prompt, positions: int, page_size: int) -> Iterator[bytes]:
+    """The tokens, the kinds and the patches of each full page of the first positions."""
+    tokens, audio, size = prompt.tokens.tobytes(), prompt.audio.tobytes(), prompt.tokens.itemsize
+    first = 0
+    for start in range(0, positions - page_size + 1, page_size):
+        stop = start + page_size
+        content = tokens[start * size : stop * size] + audio[start:stop]
+        if patches := audio.count(1, start, stop):
+            content += prompt.patches[first : first + patches].tobytes()
+            first += patches
+        yield content

@@ -1,0 +1,1 @@
+"""Engines on a Ray cluster, which carries their messages."""

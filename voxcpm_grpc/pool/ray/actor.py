@@ -18,8 +18,8 @@ from voxcpm_grpc.worker.main import start_engine
 
 logger = logging.getLogger(__name__)
 
-WAKE = b""  # in the inbox: not a command, but the end of a wait
-FRONT = "front"  # the only one
+WAKE = b""  # in the inbox, it is not a command, but the end of a wait
+FRONT = "front"  # there is only one
 
 
 class VoxCPMEngine:
@@ -60,12 +60,12 @@ class VoxCPMEngine:
         while True:
             items = list(self._sent(max(0.0, heartbeat_at - monotonic())))
             ended = items[-1:] == [None]
-            batch = [item for item in items if item is not None]
+            reports = [item for item in items if item is not None]
             if monotonic() >= heartbeat_at:
                 heartbeat_at = monotonic() + messages.HEARTBEAT_SECONDS
-                batch.append(encoding.encode_reports([self._timer.heartbeat()]))
-            if batch:
-                yield batch
+                reports.append(encoding.encode([self._timer.heartbeat()]))
+            if reports:
+                yield reports
             if ended:
                 return
 
@@ -75,7 +75,8 @@ class VoxCPMEngine:
                 self._send(reports)
 
     def _send(self, reports: list[Report]) -> None:
-        self._outbox.put(encoding.encode_reports(reports))  # encoded at once, because the engine reuses its buffers
+        # The reports are encoded at once, because the engine reuses its buffers.
+        self._outbox.put(encoding.encode(reports))
 
     def _sent(self, seconds: float) -> Iterator[bytes | None]:
         """Yield the items that wait to be sent. Waits up to `seconds` for the first."""

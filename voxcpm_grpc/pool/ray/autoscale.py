@@ -7,18 +7,18 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
+from voxcpm_grpc.aio.tasks import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.engines.supervised import Engine, SupervisedEngines
 from voxcpm_grpc.pool.ray.scaler import Bounds, Load, Scaler
 from voxcpm_grpc.pool.replica import Replica
-from voxcpm_grpc.pool.supervised import Engine, SupervisedEngines
 
 E = TypeVar("E", bound=Engine)
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
-DRAIN_SECONDS = 600.0  # for the streams of a replica that is removed
+DRAIN_SECONDS = 600.0  # seconds for the streams of a replica that is removed
 
 
 async def autoscale(

@@ -13,7 +13,7 @@ from typing import Any
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool.ray.engine import last_line
 
-STORE_BYTES = 256 << 20  # for a cluster on this host, which stores messages in transit only
+STORE_BYTES = 256 << 20  # bytes of a cluster on this host, which stores messages in transit only
 LOCAL_CLUSTER = {"address": "local", "include_dashboard": False, "object_store_memory": STORE_BYTES}
 
 

@@ -15,18 +15,18 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import Command, Heartbeat, Ready, Report, StartFailed, Starting, Stop
 from voxcpm_grpc.logs import DEFAULT, LogOptions
-from voxcpm_grpc.pool.local import START_SECONDS, STOP_SECONDS
+from voxcpm_grpc.pool.engines.local import START_SECONDS, STOP_SECONDS
 from voxcpm_grpc.pool.ray.actor import VoxCPMEngine
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.worker.dispatcher import EngineLike
 
 logger = logging.getLogger(__name__)
 
-THREADS = ("run", "post", "reports")  # of the actor: one for each method
-NOTICE_SECONDS = 15.0  # without a node that has room; then the log reports it
-CAUSE_SECONDS = 0.5  # after the end of an actor, for Ray to report its cause
-KILL_SECONDS = 10.0  # for Ray to confirm that an actor has ended
-LARGE_BYTES = 1 << 20  # of commands; copying them would block the event loop
+THREADS = ("run", "post", "reports")  # each method of the actor has a thread
+NOTICE_SECONDS = 15.0  # seconds without a node that has room; then the log reports it
+CAUSE_SECONDS = 0.5  # seconds after the end of an actor, for Ray to report its cause
+KILL_SECONDS = 10.0  # seconds for Ray to confirm that an actor has ended
+LARGE_BYTES = 1 << 20  # bytes of commands; copying more would block the event loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ class RayEngine:
         self._share = share
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
-        self._actor: Any = None  # Ray's handle of the actor
-        self._batches: Any = None  # Ray's stream of the actor's `reports`
-        self._running: asyncio.Task[None] | None = None  # until the engine's loop ends
+        self._actor: Any = None  # Ray gives this handle of the actor
+        self._sent: Any = None  # Ray streams the actor's `reports`
+        self._running: asyncio.Task[None] | None = None  # the task ends with the engine's loop
         self._received: asyncio.Queue[list[Report] | None] = asyncio.Queue()
         self._outbox: list[bytes] = []
         self._posted = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
-        self._broken = False  # after an error on this side, when commands may be lost
+        self._broken = False  # an error on this side sets it; commands may then be lost
         self._closing = False
 
     async def start(self) -> ModelInfo:
@@ -102,7 +102,7 @@ class RayEngine:
                 self._actor = await asyncio.to_thread(self._create)
                 await self._wait_for_node()
                 self._running = asyncio.create_task(self._run())
-                self._batches = self._call("reports", num_returns="streaming")
+                self._sent = self._call("reports", num_returns="streaming")
                 info = await self._wait_until_ready()
         except TimeoutError:
             raise StartupError(
@@ -118,7 +118,7 @@ class RayEngine:
         return info
 
     def post(self, command: Command) -> None:
-        data = encoding.encode_command(command)
+        data = encoding.encode(command)
         if self._running and not self._running.done():
             self._outbox.append(data)
             self._posted.set()
@@ -131,8 +131,8 @@ class RayEngine:
         from ray.exceptions import RayError
 
         with contextlib.suppress(RayError):  # `_run` logs it
-            async for batch in self._batches:
-                for data in await batch:
+            async for item in self._sent:
+                for data in await item:
                     reports = encoding.decode_reports(data)
                     if isinstance(reports[0], Heartbeat | Ready | Starting | StartFailed):
                         yield reports
@@ -188,8 +188,8 @@ class RayEngine:
 
     async def _wait_until_ready(self) -> ModelInfo:
         on_progress = progress.forwarder(self.name)
-        async with contextlib.aclosing(self.reports()) as batches:
-            async for reports in batches:
+        async with contextlib.aclosing(self.reports()) as received:
+            async for reports in received:
                 match reports:
                     case [Ready(info)]:
                         return info

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.engines.supervised import SupervisedEngines
 from voxcpm_grpc.pool.ray.autoscale import autoscale
 from voxcpm_grpc.pool.ray.cluster import Membership
 from voxcpm_grpc.pool.ray.engine import RayEngine, Share
 from voxcpm_grpc.pool.ray.scaler import Bounds
-from voxcpm_grpc.pool.supervised import SupervisedEngines
 from voxcpm_grpc.settings.engine import EngineSettings, RaySettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.worker.dispatcher import EngineLike
@@ -27,13 +27,14 @@ class FindAndLoad:
     find: Callable[[], Path]
     name: str
     settings: EngineSettings
+    registers_loras: bool = False
 
     def __call__(self) -> EngineLike:
-        return LoadEngine(self.find(), self.name, self.settings)()
+        return LoadEngine(self.find(), self.name, self.settings, registers_loras=self.registers_loras)()
 
 
 class RayEngines(SupervisedEngines[RayEngine]):
-    """Between `ray.min_engines` and `ray.max_engines` engines, on any nodes of the cluster with room for them.
+    """Holds `ray.min_engines` to `ray.max_engines` engines, on any nodes of the cluster with room for them.
 
     The nodes call `make_engine`. Raises StartupError for settings that do not fit together.
     """
@@ -52,7 +53,7 @@ class RayEngines(SupervisedEngines[RayEngine]):
         self._bounds = _bounds(settings.ray)
         self._cluster = cluster or Membership(settings.ray.address)
         self._leaves = cluster is None
-        self._share = Share(0.0, 0.0)  # set by `join`
+        self._share = Share(0.0, 0.0)  # `join` sets it
         self._engine_numbers = count()
         _check_devices(settings)
         factories = dict(self._next() for _ in range(self._bounds.min_engines))

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-MAX_USE = 0.8  # the share of all slots that may be in use after a pool shrinks
+MAX_USE = 0.8  # this share of all slots may be in use after a pool shrinks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,8 @@ class Scaler:
         self._bounds = bounds
         self._waiting_since: float | None = None
         self._started: float | None = None
-        self._needs: deque[tuple[float, int]] = deque()  # newest last, each need greater than all after it
+        # The newest is last, and each need is greater than all after it.
+        self._needs: deque[tuple[float, int]] = deque()
 
     def wanted(self, load: Load, now: float) -> int:
         """Return the number of engines to have. `now` is the time of a monotonic clock in seconds."""

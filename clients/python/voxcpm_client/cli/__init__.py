@@ -8,31 +8,30 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import sys
 from contextlib import suppress
 from typing import Any
 
 import click
 
-from voxcpm_client.cli.clone import clone
-from voxcpm_client.cli.demo import demo
-from voxcpm_client.cli.download import download
-from voxcpm_client.cli.engines import engines
-from voxcpm_client.cli.gateway import gateway
-from voxcpm_client.cli.health import health
-from voxcpm_client.cli.info import info
-from voxcpm_client.cli.keys import keys
-from voxcpm_client.cli.lora import lora
-from voxcpm_client.cli.memory import memory
-from voxcpm_client.cli.models import models
-from voxcpm_client.cli.say import say
-from voxcpm_client.cli.serve import serve
-from voxcpm_client.cli.standard_streams import hold_closed
-from voxcpm_client.cli.top import top
-from voxcpm_client.cli.voices import voices
-from voxcpm_client.cli.wyoming import wyoming
+from voxcpm_client.cli.inspect.server import health, info, models
+from voxcpm_client.cli.inspect.top import top
+from voxcpm_client.cli.operate.download import download
+from voxcpm_client.cli.operate.engines import engines
+from voxcpm_client.cli.operate.gateway import gateway
+from voxcpm_client.cli.operate.keys import keys
+from voxcpm_client.cli.operate.lora import lora
+from voxcpm_client.cli.operate.memory import memory
+from voxcpm_client.cli.operate.serve import serve
+from voxcpm_client.cli.operate.wyoming import wyoming
+from voxcpm_client.cli.speak.clone import clone
+from voxcpm_client.cli.speak.demo import demo
+from voxcpm_client.cli.speak.say import say
+from voxcpm_client.cli.speak.voices import voices
 from voxcpm_client.errors import SpeechError
 from voxcpm_grpc import __version__
-from voxcpm_grpc.control_characters import escaped
+from voxcpm_grpc.text.characters import escaped
 
 INTERRUPTED = 130
 
@@ -43,10 +42,10 @@ class Program(click.Group):
     """The group of all commands. It turns errors into messages and exit codes."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        hold_closed()
+        _hold_closed()
         try:
             return super().main(*args, **extra)
-        except OSError as error:  # of an output for help or for an error, such as a full disk
+        except OSError as error:  # an output for help or for an error has failed, such as a full disk
             with suppress(OSError):
                 click.echo(f"Error: {_described(error)}", err=True)
             raise SystemExit(1) from None
@@ -80,3 +79,22 @@ OF_SERVERS = (models, info, health, top, engines, lora)
 COMMANDS = (serve, gateway, wyoming, keys, say, clone, voices, *OF_SERVERS, download, memory, demo)
 for command in COMMANDS:
     main.add_command(command)
+
+
+def _hold_closed() -> None:
+    """Open the null device in the place of each standard stream that the caller has closed, as `serve <&- >&-` does.
+
+    It comes before another file gets the number of the stream.
+
+    Libraries print to the numbers 0 to 2, and end the process if these are theirs: they would write into a connection.
+    `sys.stdin` and `sys.stdout` stay None, by which Python marks a closed stream: `print` and `click.echo` then write
+    nothing, and commands that need the stream say so. Libraries write to `sys.stderr` without asking, so it gets one.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The kernel takes the lowest free number, which is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open until the process ends

@@ -18,18 +18,18 @@ from wyoming.tts import SynthesizeStopped
 
 from voxcpm_client.client import AsyncClient
 from voxcpm_client.errors import DeadlineExceeded, InvalidArgument, SpeechError
-from voxcpm_client.options import SpeechOptions
-from voxcpm_client.results import Chunk
-from voxcpm_client.timed_words import Pace, TimedWords
+from voxcpm_client.texts.timed_words import Pace, TimedWords
+from voxcpm_client.values.options import SpeechOptions
+from voxcpm_client.values.results import Chunk
 from voxcpm_client.wyoming import messages
 from voxcpm_client.wyoming.events import SKIPPED_AT_ONCE, BadEvent, read_event
-from voxcpm_grpc.control_characters import escaped
+from voxcpm_grpc.text.characters import escaped
 
-WAITING_EVENTS = 4  # of a caller; the socket holds the rest back
+WAITING_EVENTS = 4  # a caller has so many at most; the socket holds the rest back
 UNREACHABLE = "the speech server cannot be reached; the log of this service has the cause"
 TOO_LATE = "the speech took longer than the --timeout of this service"
-INVALID = "INVALID_REQUEST"  # as the reasons of the server
-WIDTH, CHANNELS = 2, 1  # of the audio
+INVALID = "INVALID_REQUEST"  # the server's reasons are written alike
+WIDTH, CHANNELS = 2, 1  # bytes of a sample, and channels
 
 log = logging.getLogger("voxcpm_client.wyoming")
 
@@ -39,16 +39,16 @@ class Timeouts:
     """The times that a caller has, in seconds."""
 
     event: float = 20.0
-    """From the first byte of an event to its last one."""
+    """The time from the first byte of an event to its last one."""
 
     idle: float = 300.0
-    """Without an event where one is waited for."""
+    """The time without an event where one is waited for."""
 
     write: float = 60.0
-    """Until the caller takes what it is sent."""
+    """The time until the caller takes what it is sent."""
 
     linger: float = 2.0
-    """After an error, for what the caller still sends: if it were not read, the caller might not get the error."""
+    """The time after an error in which the service reads on: otherwise the caller might not get the error."""
 
 
 class Caller:
@@ -117,7 +117,7 @@ class Caller:
         return event
 
     async def _handle(self) -> None:
-        with contextlib.suppress(OSError, TimeoutError):  # of a caller that has gone, or does not read
+        with contextlib.suppress(OSError, TimeoutError):  # the caller has gone, or does not read
             try:
                 while True:
                     self.idle_since = time.monotonic()
@@ -142,12 +142,21 @@ class Caller:
             case "select-program":
                 self._speech = SpeechOptions(**self._speech | {"model": messages.program_of(event)})
             case "synthesize":
-                await self._speak(_once(messages.text_of(event)), messages.options_of(event, self._speech))
+                await self._speak(_once(messages.text_of(event)), await self._options(event))
             case "synthesize-start":
-                await self._speak(self._chunks(), messages.options_of(event, self._speech))
+                await self._speak(self._chunks(), await self._options(event))
                 await self._write(SynthesizeStopped())
             case "synthesize-chunk" | "synthesize-stop":
                 raise BadEvent(f"{event.type} came without synthesize-start before it")
+
+    async def _options(self, event: Event) -> SpeechOptions:
+        """The options of a request to speak. A model that takes no language finds that of the speech in the text."""
+        options = messages.options_of(event, self._speech)
+        if options.get("speech_language") != self._speech.get("speech_language"):  # of the request
+            model = await self._client.model_info(options.get("model", ""))
+            if not model.speech_languages:
+                del options["speech_language"]
+        return options
 
     async def _chunks(self) -> AsyncIterator[str]:
         """The text of a stream as it comes."""
@@ -157,7 +166,7 @@ class Caller:
                     yield messages.text_of(event)
                 case "synthesize-start":
                     raise BadEvent("synthesize-start came twice without synthesize-stop between")
-                case "synthesize":  # the whole text again, for services that do not take streams
+                case "synthesize":  # it repeats the whole text, for services that do not take streams
                     pass
                 case _:
                     await self._answer(event)

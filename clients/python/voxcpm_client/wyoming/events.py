@@ -9,9 +9,9 @@ from typing import Any
 
 from wyoming.event import Event
 
-HEADER_BYTES = 64 << 10  # of the line of JSON that begins an event
-DATA_BYTES = 64 << 10  # of the JSON after it; the longest text of an event
-PAYLOAD_BYTES = 1 << 20  # of bytes after that, which are skipped: no event for speech has any
+HEADER_BYTES = 64 << 10  # bytes of the line of JSON that begins an event
+DATA_BYTES = 64 << 10  # bytes of the JSON after it, which bound the text of an event
+PAYLOAD_BYTES = 1 << 20  # bytes after that, which are skipped: no event for speech has any
 SKIPPED_AT_ONCE = 64 << 10
 
 
@@ -57,7 +57,7 @@ async def _rest(first: bytes, reader: asyncio.StreamReader) -> Event:
 def _object(raw: bytes, what: str) -> dict[str, Any]:
     try:
         found = json.loads(raw)
-    except (ValueError, RecursionError):  # the latter for brackets in brackets
+    except (ValueError, RecursionError):  # brackets in brackets raise RecursionError
         raise BadEvent(f"{what} must be JSON") from None
     if not isinstance(found, dict):
         raise BadEvent(f"{what} must be an object of JSON")

@@ -10,14 +10,14 @@ from wyoming.event import Event
 from wyoming.info import Attribution, Info, TtsProgram, TtsVoice
 from wyoming.tts import SynthesizeTextFormat
 
-from voxcpm_client.model_info import ServedModel
-from voxcpm_client.options import SpeechOptions
-from voxcpm_client.voices import Voice
+from voxcpm_client.messages.model_info import ServedModel
+from voxcpm_client.values.options import SpeechOptions
+from voxcpm_client.values.voices import Voice
 from voxcpm_client.wyoming.events import BadEvent
 from voxcpm_grpc import __version__
 
-DEFAULT_VOICE = "default"  # of models without presets and stored voices: a program without voices cannot be chosen
-DEFAULT_LANGUAGE = "en"  # of models that make no claim: a voice without a language cannot be chosen either
+DEFAULT_VOICE = "default"  # models without presets and stored voices get it: a program without voices cannot be chosen
+DEFAULT_LANGUAGE = "en"  # models that make no claim get it: a voice without a language cannot be chosen either
 ATTRIBUTION = Attribution(name="VoxCPM", url="https://github.com/OpenBMB/VoxCPM")
 
 
@@ -38,7 +38,10 @@ def program_of(event: Event) -> str:
 
 
 def options_of(event: Event, defaults: SpeechOptions) -> SpeechOptions:
-    """The options of a request to speak over `defaults`. Raises BadEvent."""
+    """The options of a request to speak over `defaults`. Raises BadEvent.
+
+    The language of the request is that of the text and that of the speech; not every model can be told the latter.
+    """
     options = SpeechOptions(**defaults)
     text_format = event.data.get("text_format")
     if text_format not in (None, "", SynthesizeTextFormat.TEXT.value):
@@ -52,7 +55,7 @@ def options_of(event: Event, defaults: SpeechOptions) -> SpeechOptions:
         if name != DEFAULT_VOICE:
             options["voice"] = name
     if language := _string(voice, "language"):
-        options["language"] = language
+        options["language"] = options["speech_language"] = language
     if speaker := _string(voice, "speaker"):
         raise BadEvent(f"voice.speaker is {speaker!r:.40}; a voice has one speaker here, so name a voice alone")
     return options

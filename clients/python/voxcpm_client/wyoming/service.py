@@ -13,11 +13,11 @@ from operator import itemgetter
 
 from voxcpm_client.client import AsyncClient
 from voxcpm_client.errors import SpeechError
-from voxcpm_client.options import SpeechOptions
+from voxcpm_client.values.options import SpeechOptions
 from voxcpm_client.wyoming.caller import Caller, Timeouts
 from voxcpm_client.wyoming.events import HEADER_BYTES
 
-STOP_SECONDS = 10.0  # for speech in progress when the service ends
+STOP_SECONDS = 10.0  # seconds for speech in progress when the service ends
 
 log = logging.getLogger("voxcpm_client.wyoming")
 

@@ -13,14 +13,14 @@ import numpy as np
 from voxcpm_server.aligners.aligner import Timed
 from voxcpm_server.aligners.english.pronunciations import Pronunciations
 
-FRAMES = 100  # a second
+FRAMES = 100  # frames a second
 LAG = 20  # frames after the end of a word from which on it does not move
-QUIET_DB = 40.0  # below the loudest frame is silence
-SILENCE_DB = -70.0  # of full scale is silence at any rate
+QUIET_DB = 40.0  # dB below the loudest frame, from where on a frame is silence
+SILENCE_DB = -70.0  # dB of full scale, below which a frame is silence at any rate
 PAUSE = 6  # frames of silence at the ends of a word that do not belong to it; fewer may be those of a plosive
-MAX_ENTRIES = 3000  # of the dictionary of a decoder, of which each takes 5 MB
-SPARE = 8  # decoders that are kept for later speech
-NAME = "word"  # beginning of the names of words in a decoder
+MAX_ENTRIES = 3000  # entries of the dictionary of a decoder; each takes 5 MB
+SPARE = 8  # so many decoders are kept for later speech
+NAME = "word"  # the names of words in a decoder begin so
 
 
 class EnglishAligner:
@@ -162,7 +162,7 @@ class _Decoder:
     def begin(self, words: Sequence[tuple[str, ...]]) -> None:
         """Begin to follow words, each with its pronunciations."""
         self._samples = 0
-        self._decoder.set_cmn(self._means)  # not those of the speech before
+        self._decoder.set_cmn(self._means)  # the means of the speech before are dropped
         self._text = " ".join(map(self._name, words))
         self._decoder.set_align_text(self._text)
         self._decoder.start_utt()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 VOWELS = "aeiouy"
-# Graphemes and their phones, those of more letters before those of fewer.
+# The values are the phones of the graphemes. Longer graphemes come before shorter ones.
 GRAPHEMES = {
     "tion": "SH AH N",
     "sion": "ZH AH N",

@@ -11,7 +11,7 @@ from voxcpm_server.aligners.english.letters import VOWELS, sounds
 from voxcpm_server.aligners.english.numbers import LONGEST, cardinal, ordinal, readings
 
 SHORT = 5  # words of a text that need not have a frequent one
-MOST = 6  # pronunciations of a word
+MOST = 6  # a word has so many pronunciations at most
 INITIALISM = 5  # letters of an unknown word in capitals that is spelled out, at most
 ABBREVIATIONS = {
     "mr.": "mister",
@@ -39,7 +39,7 @@ SYMBOLS = {
     "¥": "yen",
     "°": "degrees",
 }
-CURRENCIES = "$€£¥"  # stand before the number, and are read after it
+CURRENCIES = "$€£¥"  # these signs stand before the number, and are read after it
 ORDINAL_ENDINGS = ("st", "nd", "rd", "th")
 FREQUENT = (
     "about after and are at because been before but by could did does each for from had have his how if into "
@@ -50,7 +50,8 @@ FREQUENT = (
 """Words that most English texts have, and texts in other languages with Latin letters have not."""
 ENDINGS = {"ing": "IH NG", "ed": "D", "ly": "L IY", "es": "IH Z", "er": "ER", "s": "Z", "ness": "N AH S"}
 _PART = re.compile(r"[$€£¥]?\d+(?:,\d{3})+(?!\d)|[$€£¥]?\d+|[A-Za-z]+(?:'[A-Za-z]+)*|[&%@#+=$€£¥°§]|\.(?=\d)", re.ASCII)
-_PHONEME = re.compile(r"\{[A-Z]{1,2}[012]?\}?|[A-Z]{1,2}(?:[012]\}?|\})")  # of a word that is written in phonemes
+# A word that is written in phonemes consists of these.
+_PHONEME = re.compile(r"\{[A-Z]{1,2}[012]?\}?|[A-Z]{1,2}(?:[012]\}?|\})")
 _APOSTROPHES = str.maketrans("‘’`", "'''")
 
 
@@ -104,7 +105,7 @@ class Pronunciations:
             yield from self._spoken(["point"])
         elif part in SYMBOLS:
             yield from self._spoken([SYMBOLS[part]])
-        elif not (part.lower() in ORDINAL_ENDINGS and _digits(before)):  # which are of the number
+        elif not (part.lower() in ORDINAL_ENDINGS and _digits(before)):  # an ending of the number is read with it
             yield from self._word(part)
 
     def _spoken(self, words: list[str]) -> Iterator[str]:

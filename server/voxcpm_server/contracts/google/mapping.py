@@ -12,10 +12,12 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.contracts import ssml
 from voxcpm_server.contracts.errors import refused
 from voxcpm_server.contracts.google import cloud_tts_pb2 as google
+from voxcpm_server.contracts.languages import set_language
 from voxcpm_server.contracts.speech import check_length
+from voxcpm_server.models import Models
 
-RATE = 24000  # of most of Google's voices, which programs take for granted
-TELEPHONE = (google.MULAW, google.ALAW)  # whose rate VoxCPMService chooses
+RATE = 24000  # most of Google's voices have this rate, and programs take it for granted
+TELEPHONE = (google.MULAW, google.ALAW)  # VoxCPMService chooses their rate
 ENCODINGS: Mapping[int, pb.AudioEncoding] = {
     google.LINEAR16: pb.AUDIO_ENCODING_PCM_S16LE,  # the header of WAV follows with the length of all audio
     google.MP3: pb.AUDIO_ENCODING_MP3,
@@ -39,7 +41,6 @@ def paths(prefix: str, audio: str, lexicon: str) -> dict[str, str]:
         "text": "input",
         "config.conditioning.voice": f"{prefix}voice.name",
         "config.model": f"{prefix}voice.model_name",
-        "config.segmentation.language": f"{prefix}voice.language_code",
         "config.output.encoding": f"{audio}.audio_encoding",
         "config.output.sample_rate_hz": f"{audio}.sample_rate_hertz",
         "config.turn.speed": f"{audio}.speaking_rate",
@@ -54,7 +55,7 @@ FIELDS = paths("", "audio_config", f"input.{PRONUNCIATIONS}")
 STREAM_FIELDS = paths(f"{CONFIG}.", STREAMING_AUDIO, f"{CONFIG}.{PRONUNCIATIONS}")
 
 
-def config(request: google.SynthesizeSpeechRequest) -> pb.GenerateConfig:
+def config(request: google.SynthesizeSpeechRequest, models: Models) -> pb.GenerateConfig:
     """The config that speaks a whole text."""
     audio, path = request.audio_config, "audio_config"
     _refuse(audio, path, "pitch", "the pitch is that of the voice; choose another voice")
@@ -67,7 +68,7 @@ def config(request: google.SynthesizeSpeechRequest) -> pb.GenerateConfig:
     if audio.volume_gain_db:
         found.turn.volume_gain_db = audio.volume_gain_db
     found.turn.style = request.input.prompt
-    _set_voice(found, request.voice, "")
+    _set_voice(found, request.voice, "", models)
     return found
 
 
@@ -84,7 +85,7 @@ def texts(text: google.SynthesisInput) -> list[pb.GenerateRequest]:
     return ssml.requests(_marked(value) if kind == "markup" else [value], field)
 
 
-def streaming_config(request: google.StreamingSynthesizeConfig) -> pb.GenerateConfig:
+def streaming_config(request: google.StreamingSynthesizeConfig, models: Models) -> pb.GenerateConfig:
     """The config of a stream."""
     audio, prefix = request.streaming_audio_config, f"{CONFIG}."
     encoding = audio.audio_encoding if request.HasField("streaming_audio_config") else google.PCM
@@ -93,7 +94,7 @@ def streaming_config(request: google.StreamingSynthesizeConfig) -> pb.GenerateCo
         turn=_turn(audio.speaking_rate, request.advanced_voice_options, prefix),
         lexicon=_lexicon(request.custom_pronunciations, prefix),
     )
-    _set_voice(found, request.voice, prefix)
+    _set_voice(found, request.voice, prefix, models)
     return found
 
 
@@ -148,13 +149,13 @@ def _turn(rate: float, options: google.AdvancedVoiceOptions, prefix: str) -> pb.
     return turn
 
 
-def _set_voice(found: pb.GenerateConfig, voice: google.VoiceSelectionParams, prefix: str) -> None:
+def _set_voice(found: pb.GenerateConfig, voice: google.VoiceSelectionParams, prefix: str, models: Models) -> None:
     for name in ("custom_voice", "voice_clone"):
         _refuse(voice, f"{prefix}voice", name, "set voice.name to the name or the id of a stored voice")
     _refuse(voice, f"{prefix}voice", "multi_speaker_voice_config", "a request has one voice; set voice.name")
     found.conditioning.voice = voice.name
     found.model = voice.model_name
-    found.segmentation.language = voice.language_code
+    set_language(found, voice.language_code, f"{prefix}voice.language_code", models)
 
 
 def _lexicon(given: google.CustomPronunciations, prefix: str) -> Iterator[pb.LexiconEntry]:

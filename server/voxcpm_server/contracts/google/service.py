@@ -14,15 +14,15 @@ from voxcpm_server.contracts.errors import in_words_of, refused
 from voxcpm_server.contracts.google import cloud_tts_pb2 as google
 from voxcpm_server.contracts.google import mapping
 from voxcpm_server.contracts.speech import ContractService, complete
+from voxcpm_server.models import Models
 from voxcpm_server.rpc.call import Call
-from voxcpm_server.rpc.contract import Contract
-from voxcpm_server.rpc.handler import rpc
-from voxcpm_server.rpc.models import Models
-from voxcpm_server.rpc.service import VoxCPMService
-from voxcpm_server.wire.languages import primary, read_language
+from voxcpm_server.services.contract import Contract
+from voxcpm_server.services.handler import rpc
+from voxcpm_server.services.speech import VoxCPMService
+from voxcpm_server.values.languages import primary, read_language
 
 KEY, AUTHORIZATION = "x-goog-api-key", "authorization"
-NO_CLAIM = "und"  # the language of voices whose model claims none
+NO_CLAIM = "und"  # voices whose model claims no language have this one
 IN_WAV: Mapping[int, Encoding] = {
     google.LINEAR16: Encoding.PCM_S16LE,
     google.MULAW: Encoding.MULAW,
@@ -58,7 +58,7 @@ class GoogleService(ContractService):
     async def SynthesizeSpeech(
         self, request: google.SynthesizeSpeechRequest, call: Call
     ) -> google.SynthesizeSpeechResponse:
-        config = complete(mapping.config(request))
+        config = complete(mapping.config(request, self.models))
         spoken = await self.speak_whole([config, *mapping.texts(request.input)], call, mapping.FIELDS)
         encoding = IN_WAV.get(request.audio_config.audio_encoding)
         start = b"" if encoding is None else header(spoken.format.sample_rate_hz, encoding, len(spoken.audio))
@@ -66,10 +66,12 @@ class GoogleService(ContractService):
 
     @rpc(stream=True, name="google.StreamingSynthesize")
     async def StreamingSynthesize(self, stream: AsyncIterator[google.StreamingSynthesizeRequest], call: Call) -> None:
-        await self.speak(_messages(stream), call, _audio, mapping.STREAM_FIELDS)
+        await self.speak(_messages(stream, self.models), call, _audio, mapping.STREAM_FIELDS)
 
 
-async def _messages(stream: AsyncIterator[google.StreamingSynthesizeRequest]) -> AsyncIterator[pb.GenerateRequest]:
+async def _messages(
+    stream: AsyncIterator[google.StreamingSynthesizeRequest], models: Models
+) -> AsyncIterator[pb.GenerateRequest]:
     """The messages of a stream for VoxCPMService. Raises InvalidRequest."""
     config: pb.GenerateConfig | None = None
     has_input = False
@@ -80,7 +82,7 @@ async def _messages(stream: AsyncIterator[google.StreamingSynthesizeRequest]) ->
         if (kind == mapping.CONFIG) != (config is None):
             raise InvalidRequest("streaming_config must be in the first message and in no other", field=mapping.CONFIG)
         if config is None:
-            config = mapping.streaming_config(message.streaming_config)
+            config = mapping.streaming_config(message.streaming_config, models)
             yield pb.GenerateRequest(config=config)
             continue
         if message.input.prompt and has_input:
@@ -103,7 +105,7 @@ class _KeyHeader:
         self._authenticator = authenticator
 
     async def principal(self, metadata: Metadata, certificate: Callable[[], Certificate]) -> Principal | None:
-        """As `Authenticator.principal`. The header `authorization` precedes."""
+        """The same as `Authenticator.principal`. The header `authorization` precedes."""
         given = list(metadata)
         if not any(name == AUTHORIZATION for name, _ in given):
             given += [(AUTHORIZATION, f"Bearer {value}") for name, value in given if name == KEY]

@@ -10,8 +10,9 @@ from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.contracts import options
 from voxcpm_server.contracts.errors import refused
+from voxcpm_server.contracts.languages import set_language
 from voxcpm_server.contracts.localai import backend_pb2 as localai
-from voxcpm_server.rpc.models import Models
+from voxcpm_server.models import Models
 
 PARAMS = "params"
 FIELDS: Mapping[str, str] = {
@@ -19,7 +20,6 @@ FIELDS: Mapping[str, str] = {
     "model": "ModelIdentity",
     "config.model": "ModelIdentity",
     "config.conditioning.voice": "voice",
-    "config.segmentation.language": "language",
     **options.paths(PARAMS),
 }
 """The paths of our fields, and those of LocalAI's, for errors."""
@@ -31,9 +31,9 @@ def config(request: localai.TTSRequest, models: Models) -> pb.GenerateConfig:
     found = pb.GenerateConfig(
         model=model_name(request.ModelIdentity or request.model, models),
         conditioning=pb.Conditioning(voice=request.voice),
-        segmentation=pb.Segmentation(language=request.language),
     )
     options.set_options(found.turn, request.params, PARAMS)
+    set_language(found, request.language, "language", models)
     if request.instructions:
         found.turn.style = request.instructions
     return found
@@ -75,7 +75,7 @@ def destination(dst: str, folder: Path | None) -> Path:
             "folder below it",
             field="dst",
         )
-    if os.path.lexists(found):  # before anything is spoken
+    if os.path.lexists(found):  # a wrong path fails before anything is spoken
         raise exists_error()
     return found
 

@@ -15,11 +15,11 @@ from voxcpm_server.contracts.errors import in_words_of
 from voxcpm_server.contracts.localai import backend_pb2 as localai
 from voxcpm_server.contracts.localai import mapping
 from voxcpm_server.contracts.speech import ContractService, check_length, complete, each
+from voxcpm_server.models import Models
 from voxcpm_server.rpc.call import Call
-from voxcpm_server.rpc.contract import Contract
-from voxcpm_server.rpc.handler import rpc
-from voxcpm_server.rpc.models import Models
-from voxcpm_server.rpc.service import VoxCPMService
+from voxcpm_server.services.contract import Contract
+from voxcpm_server.services.handler import rpc
+from voxcpm_server.services.speech import VoxCPMService
 
 FAULTS_OF_REQUESTS = (InvalidRequest, NotFound, FailedPrecondition)
 

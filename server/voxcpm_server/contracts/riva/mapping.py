@@ -8,10 +8,11 @@ from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.contracts import options, ssml
 from voxcpm_server.contracts.errors import refused
+from voxcpm_server.contracts.languages import set_language
 from voxcpm_server.contracts.riva import riva_audio_pb2 as audio
 from voxcpm_server.contracts.riva import riva_tts_pb2 as riva
-from voxcpm_server.rpc.models import Models
-from voxcpm_server.speech.spoken_words import is_unspaced
+from voxcpm_server.models import Models
+from voxcpm_server.text.words.spoken_words import is_unspaced
 
 ENCODINGS: Mapping[int, pb.AudioEncoding] = {
     audio.ENCODING_UNSPECIFIED: pb.AUDIO_ENCODING_PCM_S16LE,
@@ -30,7 +31,6 @@ OPTIONS = "custom_configuration"
 FIELDS: Mapping[str, str] = {
     "text": "text",
     "config.request_id": "id.value",
-    "config.segmentation.language": "language_code",
     "config.output.encoding": "encoding",
     "config.output.sample_rate_hz": "sample_rate_hz",
     "config.model": "voice_name",
@@ -59,7 +59,6 @@ def config(request: riva.SynthesizeSpeechRequest, models: Models) -> pb.Generate
     found = pb.GenerateConfig(
         request_id=request.id.value,
         output=pb.AudioFormat(encoding=ENCODINGS[request.encoding], sample_rate_hz=request.sample_rate_hz),
-        segmentation=pb.Segmentation(language=request.language_code),
         word_timestamps=request.enable_word_time_offsets,
     )
     found.model, voice = _voice(request.voice_name, [model.name for model in models])
@@ -68,6 +67,7 @@ def config(request: riva.SynthesizeSpeechRequest, models: Models) -> pb.Generate
     else:
         found.conditioning.voice = voice
     options.set_options(found.turn, request.custom_configuration, OPTIONS)
+    set_language(found, request.language_code, "language_code", models)
     return found
 
 

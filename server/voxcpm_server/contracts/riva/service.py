@@ -10,10 +10,10 @@ from voxcpm_server.contracts.riva import mapping
 from voxcpm_server.contracts.riva import riva_tts_pb2 as riva
 from voxcpm_server.contracts.speech import ContractService, begun, check_length, complete
 from voxcpm_server.rpc.call import Call
-from voxcpm_server.rpc.contract import Contract
-from voxcpm_server.rpc.handler import rpc
+from voxcpm_server.services.contract import Contract
+from voxcpm_server.services.handler import rpc
 
-SEPARATORS = ",:"  # of the list of voices
+SEPARATORS = ",:"  # these characters separate the voices of a list
 
 
 class RivaService(ContractService):

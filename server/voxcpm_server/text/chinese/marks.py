@@ -9,7 +9,7 @@ from voxcpm_server.text.chinese.numbers import cardinal
 
 _WIDE = re.compile(r"[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a＄＃％＆＋－／＜＝＞＠]")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[：．](?=\d)")
-_COMPATIBLE = re.compile(r"[\u3300-\u33ff\u00bc-\u00be\u2150-\u215e]")  # units such as ㎡, and fractions
+_COMPATIBLE = re.compile(r"[\u3300-\u33ff\u00bc-\u00be\u2150-\u215e]")  # these are units such as ㎡, and fractions
 _CIRCLED = re.compile(r"[\u2460-\u2473\u24f5-\u24fe\u2776-\u2793\u3220-\u3229\u3280-\u3289]")
 _SINGLE_NUMBER = re.compile(rf"[\u2160-\u217b]|{_CIRCLED.pattern}")
 _LIST = re.compile(rf"^{_CIRCLED.pattern} ?|^(?:\d{{1,2}}[.、)]|[（(]\d{{1,2}}[)）])(?!\d) ?")
@@ -19,7 +19,8 @@ _SPACE = re.compile(
     rf"(?<=[{_HAN}]) +(?=[!-~℃])|(?<=[!-~℃]) +(?=[{_HAN}])| *(?<=[{_CHINESE_MARK}]) *| +(?=[{_CHINESE_MARK}])"
 )
 _PAUSE = re.compile(
-    r"(?P<kept>^\([^()]*\)|(?<=[A-Za-z_])\([!-'*-~ ]*\))"  # a description of the voice, and calls such as f(x)
+    # A description of the voice and calls such as f(x) keep their parentheses.
+    r"(?P<kept>^\([^()]*\)|(?<=[A-Za-z_])\([!-'*-~ ]*\))"
     r"| *(?:[（）()【】［］\[\]〔〕|｜•~～—―─–]| -{1,2} |--)[ （）()【】［］\[\]〔〕|｜•~～—―─–]*"
 )
 _QUIET_BEFORE = frozenset("，。！？；：、…,.!?;:“「『《")
@@ -31,7 +32,7 @@ def with_plain_characters(text: str) -> str:
     text = _WIDE.sub(lambda m: unicodedata.normalize("NFKC", m[0]), text.replace("\u3000", " "))
     text = _BETWEEN_DIGITS.sub(lambda m: {"：": ":", "．": "."}[m[0]], text)
     text = _COMPATIBLE.sub(lambda m: unicodedata.normalize("NFKC", m[0]).replace("\u2044", "/"), text)
-    if len(_CIRCLED.findall(text)) > 1:  # a list within a sentence
+    if len(_CIRCLED.findall(text)) > 1:  # the numbers are those of a list within a sentence
         text = _CIRCLED.sub(lambda m: f"（{_value(m[0])}）", text)
     text = _LIST.sub(lambda m: f"{_value(m[0])}，", text)
     return _SINGLE_NUMBER.sub(lambda m: cardinal(_value(m[0])), text)

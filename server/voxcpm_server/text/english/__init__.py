@@ -23,7 +23,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-PASSES = 4  # at most; nearly all texts need one, and a second that changes nothing
+PASSES = 4  # passes at most; nearly all texts need one, and a second that changes nothing
 
 
 def read(text: str) -> str:

@@ -29,7 +29,7 @@ SCALES = {
     "tn": "trillion",
     "mn": "million",
 }
-_QUANTITY = re.compile(  # at the end of what stands before a dash; not a part of a name such as Llama-3.1
+_QUANTITY = re.compile(  # it ends what stands before a dash, and is not a part of a name such as Llama-3.1
     r"(?<![\w.])(?<![A-Za-z][-.])(\d[\d,]*(?:\.\d+)?)(?:[:/]\d+)*"
     r"(?: ?(?:[%°€£$¢+]|°?[A-Za-z]{1,4}|[ap]\.m\.|[A-Za-z]+/[a-z]+|[a-z]*[²³]))?$"
 )
@@ -115,7 +115,7 @@ def _multiplied(match: Match) -> str:
 
 
 def _dash(match: Match) -> str | None:
-    """Between two numbers: a range, or a subtraction."""
+    """The reading of a dash between two numbers: a range, or a subtraction."""
     spaced, mark = match[1].startswith(" "), match[1].strip()
     before = _QUANTITY.search(text_before(match))
     if before is None or (spaced and not match[1].endswith(" ")):

@@ -44,7 +44,7 @@ SECRETS = listed(
 )  # each digit of their numbers is spoken
 PAPERS = listed(
     "confirmation Confirmation reference Reference case Case ticket Ticket order Order tracking invoice Invoice"
-)  # and of theirs, if a word or sign says that it is a number
+)  # each digit of theirs is spoken, if a word or sign says that it is a number
 AIRLINES = listed("UA AA DL BA LH AF KL EK QR SQ CX NH JL QF VS WN AC TK LX")
 _DIALLED = r"(?:[Cc]all(?:ed|ing)?|[Dd]ial(?:l?ed)?|[Pp]hone|[Rr]ing|[Tt]ext)"
 _PRERELEASE = r"[-.]?(?:alpha|beta|rc|dev|preview|pre|post)[-.]?\d*"

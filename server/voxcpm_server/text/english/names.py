@@ -46,7 +46,7 @@ PERSONS = {
     "Pres.": "President",
 }
 STREETS = {"St.": "Street", "Ave.": "Avenue", "Blvd.": "Boulevard", "Rd.": "Road", "Dr.": "Drive", "Ln.": "Lane"}
-NUMBERED = {  # before a number
+NUMBERED = {  # they stand before a number
     "No.": "Number",
     "no.": "number",
     "Nos.": "Numbers",

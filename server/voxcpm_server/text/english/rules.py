@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 Match = re.Match[str]
 START = r"(?:(?<!\w)|(?<=\d[xX]))(?<!\d[.,])"  # a number starts here, also the second of 10x20
-END = r"(?!\w)(?![.,]\d)"  # and ends here
+END = r"(?!\w)(?![.,]\d)"  # a number ends here
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?"
 LOOK_BACK = 60  # characters
 DASH = r"[-\u2010-\u2014\u2212]"

@@ -18,7 +18,7 @@ _VERSE = re.compile(
     r"\b(?:Psalms?|Genesis|Exodus|Leviticus|Deuteronomy|Isaiah|Jeremiah|Ezekiel|Daniel|Proverbs|Matthew|Mark|Luke|John"
     r"|Acts|Romans|Corinthians|Galatians|Ephesians|Philippians|Hebrews|James|Peter|Revelation|[Vv]erse|Quran|Surah) $"
 )
-_HALF_FOLLOWS = re.compile(rf" ?{DASH} ?\d{{1,2}}(?::\d\d)? ?(?:[ap]\.?m|[AP]\.?M)")  # as in 7:00-9:00 p.m.
+_HALF_FOLLOWS = re.compile(rf" ?{DASH} ?\d{{1,2}}(?::\d\d)? ?(?:[ap]\.?m|[AP]\.?M)")  # 7:00-9:00 p.m. matches
 _PART = r"\d+ ?(?:days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s)"
 
 

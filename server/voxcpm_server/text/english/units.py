@@ -22,7 +22,7 @@ PREFIXES = {
     "μ": "micro",
     "n": "nano",
 }
-BASES = {  # the name, and the prefixes that are common with it; "-" for none
+BASES = {  # each has its name, and the prefixes that are common with it; "-" stands for none
     "m": ("meter", "-kcdmµμn"),
     "g": ("gram", "-kmµμ"),
     "l": ("liter", "-hdcm"),
@@ -120,7 +120,7 @@ UNITS = {
     },
     **OTHERS,
 }
-PER = {  # after a slash
+PER = {  # they stand after a slash
     **UNITS,
     "mo": "month",
     "hour": "hour",
@@ -155,7 +155,7 @@ _QUANTITY = (
 )
 _COUNTED = re.compile(
     r" (?:people|users|subscribers|followers|views|downloads|customers|jobs|homes|copies|children)\b"
-)  # 1.5m people
+)  # 1.5m people is an example
 _POWER = r"(?:\^?[23]|[²³])"
 
 

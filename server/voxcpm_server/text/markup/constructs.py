@@ -10,12 +10,12 @@ from enum import Enum, auto
 from voxcpm_server.text.markup import tags
 from voxcpm_server.text.markup.output import HOLD
 
-Char = tuple[str, int]  # a character, and its end in the caller's text
+Char = tuple[str, int]  # a character comes with its end in the caller's text
 LONGEST_ENTITY = 33
-LONGEST_TARGET = 2000  # of a link with its title, or of a tag; nothing that is spoken waits for it
-LONGEST_LABEL = 60  # of a reference
+LONGEST_TARGET = 2000  # characters of a link with its title, or of a tag; nothing that is spoken waits for it
+LONGEST_LABEL = 60  # characters of a reference
 BARE_ATTRIBUTES = 3  # words of a tag in a row that have no value; more are text, as in "if a <b and then"
-THOUSANDS = frozenset("kKmMbBtT")  # behind an amount of money
+THOUSANDS = frozenset("kKmMbBtT")  # they may follow an amount of money
 MATHS = {"(": "\\)", "[": "\\]"}
 
 
@@ -43,7 +43,7 @@ class Construct:
     is_spoken = True
 
     def __init__(self, before: str = "\n") -> None:
-        self.before = before[-1:]  # the character before it
+        self.before = before[-1:]  # it is the character before the construct
 
     @property
     def kind(self) -> object:
@@ -190,9 +190,9 @@ class Tag(Construct):
         super().__init__(before)
         self._text: list[str] = []
         self._quote = ""
-        self._words = 0  # without a value, since the last value
+        self._words = 0  # words without a value, since the last value
         self._unquoted = 0
-        self.tag: tags.Tag | None = None  # known at its end
+        self.tag: tags.Tag | None = None  # the tag is known at its end
 
     def take(self, char: str) -> Verdict:
         self._text.append(char)

@@ -52,17 +52,17 @@ class Inline:
     """Reads the characters of paragraphs, and puts their plain text into an output."""
 
     def __init__(self, output: Output) -> None:
-        self.line_break = "\n"  # the text of `<br>`
+        self.line_break = "\n"  # `<br>` becomes this text
         self._output = output
         self._construct: Construct | None = None
-        self._held: list[Char] = []  # of the construct
+        self._held: list[Char] = []  # characters of the construct
         self._input: deque[Char] = deque()
-        self._before = "\n"  # the last two characters, as they are written
-        self._at = 0  # end of the last character
+        self._before = "\n"  # the last two characters are kept as they are written
+        self._at = 0  # the last character ends here
         self._emphases = Emphases(output)
         self._brackets: deque[_Bracket] = deque(maxlen=HOLD)
-        self._given_up: dict[object, int] = {}  # kinds of constructs, and up to where none is looked for
-        self._passage: Construct | None = None  # done, and its text goes on until its end
+        self._given_up: dict[object, int] = {}  # each kind of construct has an end, up to where none is looked for
+        self._passage: Construct | None = None  # this construct is done, and its text goes on until its end
         self._tail = ""
 
     @property
@@ -88,7 +88,7 @@ class Inline:
     def feed(self, char: str, end: int) -> None:
         """Take the next character, which ends at a position of the caller's text."""
         if self._construct is None and char not in CONSTRUCTS and char not in "[]`" and self._passage is None:
-            self._text(char, end)  # most characters
+            self._text(char, end)  # most characters are text
             return
         self._input.append((char, end))
         self._work()

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from voxcpm_server.text.markup.constructs import Char, Construct, Verdict
 from voxcpm_server.text.markup.output import HOLD
 
-LONGEST_LINE = 2000  # of a row of a table, or of a definition
+LONGEST_LINE = 2000  # characters of a row of a table, or of a definition
 BULLETS = frozenset("-*+")
 OTHER_BULLETS = frozenset("•◦‣▪●")  # they need no space behind them
 
@@ -128,9 +128,9 @@ class Row(Construct):
 class Role(Enum):
     """The use of a label at the start of a line."""
 
-    DEFINITION = auto()  # the target of links; the label and its line are done
+    DEFINITION = auto()  # the target of a link follows; the label and its line are done
     FOOTNOTE = auto()  # its text follows
-    ALERT = auto()  # `[!NOTE]` in a quotation
+    ALERT = auto()  # a quotation begins with `[!NOTE]`
     TASK = auto()
 
 

@@ -49,7 +49,7 @@ class Output:
 
     def __init__(self) -> None:
         self._tokens: deque[Token] = deque()
-        self._newlines = 2  # at the end of the text; no break is due before its start
+        self._newlines = 2  # line breaks at the end of the text; no break is due before its start
         self._skipped = self._skipped_end = 0  # characters of the piece that is being left out, and their end
         self._skips_words = False
 
@@ -87,6 +87,7 @@ class Output:
 
     def leave_out(self, end: int) -> None:
         """Note that text with letters or digits, which ends at a position, is not spoken."""
+        self.end_skipped()
         self._tokens.append(Token("", end, left_out=True))
 
     def skip(self, char: str, end: int) -> None:
@@ -99,7 +100,7 @@ class Output:
 
     def end_skipped(self) -> None:
         if self._skips_words:
-            self.leave_out(self._skipped_end)
+            self._tokens.append(Token("", self._skipped_end, left_out=True))
         self._skipped, self._skips_words = 0, False
 
     def break_lines(self, end: int) -> None:

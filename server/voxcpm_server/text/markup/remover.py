@@ -37,26 +37,27 @@ class MarkupRemover:
     def __init__(self) -> None:
         self._output = Output()
         self._inline = Inline(self._output)
-        self.end = 0  # of the caller's text so far
+        self.end = 0  # the caller's text so far ends here
         self._input: deque[Char] = deque()
         self._read: Callable[[str, int], None] = self._line_start
-        self._mark: Construct | None = None  # at the start of the line
-        self._held: list[Char] = []  # of the mark
-        self._indent = self._quotes = 0  # of this line
-        self._quoted = 0  # quotations around the line before
+        self._mark: Construct | None = None  # it stands at the start of the line
+        self._held: list[Char] = []  # characters of the mark
+        self._indent = self._quotes = 0  # columns and quotations of this line
+        self._quoted = 0  # the line before was in so many quotations
         self._items: list[int] = []  # columns of the text of the list items around
-        self._in_item = False  # directly behind the mark of an item
-        self._in_paragraph = False  # directly behind a line of text
+        self._in_item = False  # the reader is directly behind the mark of an item
+        self._in_paragraph = False  # the reader is directly behind a line of text
         self._in_heading = False
-        self._closing: list[Char] = []  # marks that may end a heading
-        self._digits = 0  # that begin the line
-        self._pipes: list[tuple[Token, str]] = []  # of the last line, and what they are if it is the header of a table
+        self._closing: list[Char] = []  # these marks may end a heading
+        self._digits = 0  # so many digits begin the line
+        # The last line has them, with what they are if it is the header of a table.
+        self._pipes: list[tuple[Token, str]] = []
         self._ends_with_pipe = False
-        self._may_have_title = False  # directly behind the definition of a link
+        self._may_have_title = False  # the reader is directly behind the definition of a link
         self._has_rows = False  # a table has begun
         self._has_bare_rows = False  # its rows begin without a mark
-        self._fence: Fence | None = None  # around the code
-        self._code = ""  # the line of code
+        self._fence: Fence | None = None  # it surrounds the code
+        self._code = ""  # it is the line of code
 
     @property
     def held(self) -> str:

@@ -1,0 +1,1 @@
+"""Stored voices as objects under a URL, which several servers share. No recording is read here."""

@@ -8,19 +8,18 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from voxcpm_grpc.errors import FailedPrecondition, NotFound, Reason
+from voxcpm_server.values.voice import Voice, VoiceKind
 from voxcpm_server.voices.store.content import Content
 from voxcpm_server.voices.store.generations import SECOND, Generations, no_voice
 from voxcpm_server.voices.store.named_voices import busy
 from voxcpm_server.voices.store.names import Generation, live
 from voxcpm_server.voices.store.reader import VoiceReader
-from voxcpm_server.voices.store.records import Record
-from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice
+from voxcpm_server.voices.store.records import Damaged, Record, StoredVoice
 from voxcpm_server.voices.store.writer import VoiceWriter, Write
-from voxcpm_server.wire.voice import Voice, VoiceKind
 
-MAX_NAMES = 50  # of a voice
+MAX_NAMES = 50  # names of a voice
 ATTEMPTS = 30
-MAX_PAUSE_SECONDS = 0.1  # before a write that another server has disturbed is made again
+MAX_PAUSE_SECONDS = 0.1  # seconds before a write that another server has disturbed is made again
 Change = Callable[[Voice], Voice | None]
 
 

@@ -7,12 +7,11 @@ from collections import OrderedDict
 from collections.abc import Collection, Container
 from copy import copy
 
+from voxcpm_grpc.aio.threads import IoThreads
 from voxcpm_grpc.errors import VoxCPMError
-from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.names import Generation
 from voxcpm_server.voices.store.objects import Objects
-from voxcpm_server.voices.store.records import Record, decode_content, decode_record
-from voxcpm_server.voices.store.stored_voice import StoredVoice
+from voxcpm_server.voices.store.records import Record, StoredVoice, decode_content, decode_record
 
 
 class Content:
@@ -22,8 +21,8 @@ class Content:
         self._objects = objects
         self._threads = threads
         self._voices = _VoiceCache(cache_bytes)
-        self._records: dict[str, Record | VoxCPMError] = {}  # by key of the generation
-        self._fetching: dict[str, asyncio.Task[StoredVoice | None]] = {}  # by key of the generation
+        self._records: dict[str, Record | VoxCPMError] = {}  # the keys are those of generations
+        self._fetching: dict[str, asyncio.Task[StoredVoice | None]] = {}  # the keys are those of generations
 
     async def close(self) -> None:
         """Cancel all reads of voices."""

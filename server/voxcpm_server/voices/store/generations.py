@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from voxcpm_grpc.aio.threads import IoThreads
 from voxcpm_grpc.errors import NotFound, Reason, Unavailable
 from voxcpm_server.voices.store.content import Content
-from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.names import HOUR, ID, Generation, Name, ObjectKind, Survey, generations, live, survey
 from voxcpm_server.voices.store.objects import Objects
 
 SECOND = 1_000_000  # names count microseconds
-USE_INTERVAL = HOUR  # shortest time between two recorded uses of a voice
+USE_INTERVAL = HOUR  # two recorded uses of a voice are at least so far apart
 
 
 class Generations:
@@ -22,7 +22,7 @@ class Generations:
         self._threads = threads
         self._content = content
         self._clock = clock
-        self._marking_use: set[str] = set()  # keys
+        self._marking_use: set[str] = set()  # the entries are keys of generations
 
     def now(self) -> int:
         """Microseconds since the epoch."""
@@ -32,7 +32,7 @@ class Generations:
         """All generations of a voice, the newest first. Raises NotFound for an id of the wrong form."""
         if not ID.fullmatch(id):  # ids become names
             raise NotFound(
-                "there is no voice of that id; ids look like prm_..., ref_... or hifi_...",
+                "there is no voice of that id; ids look like prm_..., ref_..., hifi_... or spk_...",
                 field="id",
                 reason=Reason.VOICE_NOT_FOUND,
                 voice=id,

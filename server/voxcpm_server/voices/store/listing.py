@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 
 from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_server.values.voice import Voice, VoiceKind
 from voxcpm_server.voices.store.names import ID, Generation
-from voxcpm_server.wire.voice import Voice, VoiceKind
 
 PAGE, MAX_PAGE = 100, 1000
 

@@ -18,25 +18,25 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-ID = re.compile(r"(?:prm|ref|hifi)_[a-z2-7]{32}")
+ID = re.compile(r"(?:prm|ref|hifi|spk)_[a-z2-7]{32}")
 FORM = re.compile(
     rf"({ID.pattern})/(\d{{16}}-[0-9a-f]{{8}})\.(\d{{1,17}})\.(latents|owner|voice|used|deleted)(\.part\w*)?"
 )
-INDEX = "name-"  # starts the names of the objects in the index of display names, see `name_index`
+INDEX = "name-"  # the objects of the index of display names start so, see `name_index`
 OWNER_DIGITS = 17
 HOUR = 3_600_000_000
 ABANDONED = HOUR  # writing a voice never takes that long
-KEPT_DELETION = 24 * HOUR  # longer than any server may still be writing to the voice
+KEPT_DELETION = 24 * HOUR  # no server may still be writing to the voice after this time
 
 
 class ObjectKind(Enum):
     """The kind of an object. It determines the meaning of the number in its name."""
 
-    LATENTS = "latents"  # size in bytes
-    OWNER = "owner"  # key of the caller that stored the voice
-    RECORD = "voice"  # the voice's time to live
-    USE = "used"  # time of the use
-    DELETION = "deleted"  # time of the deletion
+    LATENTS = "latents"  # bytes
+    OWNER = "owner"  # the number is the key of the caller that stored the voice
+    RECORD = "voice"  # the number is the voice's time to live
+    USE = "used"  # the number is the time of the use
+    DELETION = "deleted"  # the number is the time of the deletion
 
 
 KINDS = {kind.value: kind for kind in ObjectKind}
@@ -179,7 +179,8 @@ def survey(names: Iterable[str], now: int) -> Survey:
             found.voices[id] = voice
         for one in group:
             found.garbage.extend(_garbage(one, now))
-            replaced = voice is not None and voice is not one and one.created < now - ABANDONED  # not by a mere race
+            # A mere race does not count.
+            replaced = voice is not None and voice is not one and one.created < now - ABANDONED
             if one.record is not None and not one.deletions and (replaced or not one.is_live(now)):
                 found.ended.append(one)
     return found

@@ -23,7 +23,7 @@ from voxcpm_grpc.errors import Reason, StartupError, Unavailable
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
-UNFINISHED = ".part"  # starts the ending of the name of an object that is still being written
+UNFINISHED = ".part"  # the name of an object that is still being written has an ending that starts so
 
 
 class Objects:
@@ -149,7 +149,7 @@ class _Folder:
             with suppress(FileNotFoundError, NotADirectoryError):
                 found += [f"{inside}/{name}" for name in os.listdir(f"{self._root}/{inside}")]  # noqa: PTH208
         if not found:
-            self._root.stat()  # raises if the folder does not exist
+            self._root.stat()  # `stat` raises if the folder does not exist
         return found
 
     def read(self, names: tuple[str, ...]) -> dict[str, bytes]:

@@ -7,12 +7,11 @@ from copy import copy
 from dataclasses import replace
 
 from voxcpm_grpc.errors import FailedPrecondition, Reason, VoxCPMError
+from voxcpm_server.values.voice import Voice
 from voxcpm_server.voices.store.content import Content
 from voxcpm_server.voices.store.generations import SECOND, Generations
 from voxcpm_server.voices.store.names import Generation
-from voxcpm_server.voices.store.records import Record, damaged
-from voxcpm_server.voices.store.stored_voice import StoredVoice
-from voxcpm_server.wire.voice import Voice
+from voxcpm_server.voices.store.records import Record, StoredVoice, damaged
 
 READ_ATTEMPTS = 3  # a voice that is stored again while it is read needs another one
 

@@ -18,9 +18,9 @@ class Room:
     def __init__(self, settings: VoiceSettings) -> None:
         self._limit = settings.max_voices
         self._share = settings.voices_per_caller
-        self._owned: Counter[int] = Counter()  # voices of each owner
-        self.count: int | None = None  # None before the first survey
-        self.stored = 0  # voices stored by this server so far
+        self._owned: Counter[int] = Counter()  # each owner has so many voices
+        self.count: int | None = None  # the first survey sets it
+        self.stored = 0  # this server has stored so many voices so far
 
     async def make(self, count: int, owner: int | None, survey: Callable[[], Awaitable[object]]) -> None:
         """Raise Exhausted if there is no room for more voices of an owner, also after a new survey."""
@@ -45,7 +45,7 @@ class Room:
 
     def recount(self, found: Survey, stored: int) -> None:
         """Count what a survey has found, which began when this server had stored `stored` voices."""
-        self.count = len(found.voices) + self.stored - stored  # may count a voice twice, but never misses one
+        self.count = len(found.voices) + self.stored - stored  # a voice may count twice, but none is missed
         self._owned = found.owners()
 
     def _refusal(self, count: int, owner: int | None) -> Exhausted | None:

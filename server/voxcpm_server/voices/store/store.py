@@ -14,31 +14,29 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from voxcpm_grpc.aio.tasks import cancel_and_wait, keep_running
+from voxcpm_grpc.aio.threads import IoThreads
 from voxcpm_grpc.errors import Reason, Unavailable, VoxCPMError
-from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.settings.voices import VoiceSettings
+from voxcpm_server.values.inputs import VoiceChange, VoiceOptions
+from voxcpm_server.values.voice import Voice, VoiceKind
 from voxcpm_server.voices.store.changes import VoiceChanges
 from voxcpm_server.voices.store.content import Content
 from voxcpm_server.voices.store.generations import Generations
-from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.listing import Listing
-from voxcpm_server.voices.store.name_index import NameIndex, nearest
-from voxcpm_server.voices.store.named_voices import NamedVoices
+from voxcpm_server.voices.store.named_voices import NamedVoices, NameIndex, nearest
 from voxcpm_server.voices.store.names import Generation, Survey, live, owner_key
 from voxcpm_server.voices.store.objects import RETRY_SECONDS, Objects
 from voxcpm_server.voices.store.reader import VoiceReader, dated
-from voxcpm_server.voices.store.records import Record
+from voxcpm_server.voices.store.records import Record, StoredVoice
 from voxcpm_server.voices.store.room import Room
-from voxcpm_server.voices.store.stored_voice import StoredVoice
 from voxcpm_server.voices.store.writer import VoiceWriter
-from voxcpm_server.wire.inputs import VoiceChange, VoiceOptions
-from voxcpm_server.wire.voice import Voice, VoiceKind
 
 log = logging.getLogger(__name__)
 
 THREADS = 8
-CLAIM_SECONDS = 60.0  # for clocks that differ, beyond the time in which a voice is written
-RECORDS_BATCH = 200  # records that a sweep reads at once
+CLAIM_SECONDS = 60.0  # seconds for clocks that differ, beyond the time in which a voice is written
+RECORDS_BATCH = 200  # a sweep reads so many records at once
 
 
 class VoiceStore:
@@ -253,9 +251,10 @@ class VoiceStore:
 
     async def _sweep_forever(self) -> None:
         while True:
-            with suppress(VoxCPMError):  # logged where it was raised
+            with suppress(VoxCPMError):  # the error was logged where it was raised
                 await self.maintain()
-            await asyncio.sleep(self._settings.sweep_seconds * random.uniform(0.8, 1.2))  # spreads the servers' sweeps
+            # The random factor spreads the servers' sweeps.
+            await asyncio.sleep(self._settings.sweep_seconds * random.uniform(0.8, 1.2))
 
     @asynccontextmanager
     async def _time_limit(self) -> AsyncIterator[None]:

@@ -12,17 +12,15 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from voxcpm_grpc.aio.threads import IoThreads
 from voxcpm_grpc.errors import AlreadyExists, Unavailable
 from voxcpm_server.voices.store.content import Content
 from voxcpm_server.voices.store.generations import SECOND, Generations
-from voxcpm_server.voices.store.io_threads import IoThreads
-from voxcpm_server.voices.store.name_index import NameIndex
-from voxcpm_server.voices.store.named_voices import NamedVoices
+from voxcpm_server.voices.store.named_voices import NamedVoices, NameIndex
 from voxcpm_server.voices.store.names import Generation, Name, ObjectKind, new_generation
 from voxcpm_server.voices.store.objects import Objects
-from voxcpm_server.voices.store.records import Record, encode
+from voxcpm_server.voices.store.records import Record, StoredVoice, encode
 from voxcpm_server.voices.store.room import Room
-from voxcpm_server.voices.store.stored_voice import StoredVoice
 
 OWNER_MARK = b"owner\n"  # objects must not be empty
 

@@ -1,0 +1,1 @@
+"""Commands that speak and clone."""

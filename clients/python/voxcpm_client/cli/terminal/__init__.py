@@ -1,0 +1,1 @@
+"""The terminal and the connection of a command, for all commands."""

@@ -1,0 +1,1 @@
+"""Options and results as protobuf messages, and back. Nothing here calls a server."""

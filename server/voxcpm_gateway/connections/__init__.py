@@ -1,0 +1,1 @@
+"""Connections and heads of HTTP, before a request exists."""

@@ -1,0 +1,1 @@
+"""The checks that every HTTP request passes: bodies, fields, origins, credentials, log. No route comes in."""

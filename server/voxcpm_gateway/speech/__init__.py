@@ -1,0 +1,1 @@
+"""Requests for speech and their answers, whatever the route."""

@@ -1,0 +1,1 @@
+"""LoRA adapters that admins register while a server runs."""

@@ -1,0 +1,1 @@
+"""The view of operators on a server: metrics, the last minute, its load, the other fronts. No service comes in."""

@@ -1,0 +1,1 @@
+"""The services of a port, and the server that serves them."""

@@ -1,0 +1,1 @@
+"""The times of the words of a stream."""

@@ -1,0 +1,1 @@
+"""Text with numbers, dates, units and symbols in words. Nothing here knows streams."""

@@ -1,0 +1,1 @@
+"""Cuts text into the segments that a model speaks at once. Nothing here knows streams."""

@@ -1,0 +1,1 @@
+"""Requests and results as frozen values. No protobuf comes in."""

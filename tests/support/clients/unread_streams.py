@@ -1,0 +1,42 @@
+"""Generate streams whose audio is read when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import numpy as np
+from google.protobuf.duration_pb2 import Duration
+from support.clients.grpc_types import EOF
+
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+TEXT = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen."
+STEPS = 40  # more audio than the window and the buffers of a connection
+SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65536))
+"""Options of a channel that takes little of what nobody reads."""
+
+
+class Listener:
+    """A stream of `steps` steps of audio, and what its client has read of it."""
+
+    def __init__(self, stub: tts_pb2_grpc.VoxCPMServiceStub, seed: int, steps: int = STEPS) -> None:
+        sampling = pb.Sampling(seed=seed, inference_timesteps=4, min_steps=steps, max_steps=steps)
+        turn = pb.TurnConfig(sampling=sampling)
+        self._config = pb.GenerateConfig(turn=turn, pacing=pb.Pacing(max_lead=Duration(seconds=1)))
+        self._call = stub.Generate(self._messages())
+        self._parts: list[bytes] = []
+
+    async def _messages(self) -> AsyncIterator[pb.GenerateRequest]:
+        yield pb.GenerateRequest(config=self._config)
+        yield pb.GenerateRequest(text=TEXT)
+
+    async def first_audio(self) -> None:
+        while not any(self._parts):
+            self._parts.append((await self._call.read()).audio)
+
+    async def rest(self) -> np.ndarray:
+        """All samples, once the stream has ended."""
+        while (chunk := await self._call.read()) is not EOF:
+            self._parts.append(chunk.audio)
+        return np.frombuffer(b"".join(self._parts), np.int16)

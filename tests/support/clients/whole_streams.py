@@ -1,0 +1,74 @@
+"""Streams of fake engines: what is read of them, the engine that they are on, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from support.doubles.fake_engine import request
+from support.doubles.pools import everything
+from support.servers.waiting import HANG_SECONDS
+
+from voxcpm_grpc.errors import Aborted, Reason, VoxCPMError
+from voxcpm_grpc.pool.engine_call import EngineCall
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.replica import Replica
+from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished
+
+UNREAD = 128  # the most chunks that an engine makes for a stream that is not read
+
+
+def home(pool: EnginePool, call: EngineCall[Event]) -> Replica:
+    [replica] = [replica for replica in pool.replicas if call in replica.calls]
+    return replica
+
+
+async def heard(stream: EngineCall[Event], chunks: int) -> list[Event]:
+    async with asyncio.timeout(HANG_SECONDS):
+        return [await anext(stream) for _ in range(1 + chunks)]
+
+
+def assert_whole(events: list[Event], chunks: int) -> Finished:
+    """Each chunk came once and in order, with the audio that it has on one engine."""
+    admitted, *made, finished = events
+    assert isinstance(admitted, Admitted) and isinstance(finished, Finished)
+    assert [(chunk.index, chunk.samples[0]) for chunk in made if isinstance(chunk, AudioChunk)] == [
+        (index, index) for index in range(chunks)
+    ]
+    assert len(made) == chunks == finished.steps
+    return finished
+
+
+async def assert_all_whole(first: list[list[Event]], streams: list[EngineCall[Event]], chunks: int) -> None:
+    """As `assert_whole`. `first`: the events that were read of each stream."""
+    for before, rest in zip(first, await asyncio.gather(*map(everything, streams)), strict=True):
+        assert_whole([*before, *rest], chunks)
+
+
+async def speaking(pool: EnginePool, id: str, steps: int = 100_000) -> EngineCall[Event]:
+    """A stream that has delivered audio."""
+    stream = pool.generate(request(id, steps))
+    assert isinstance(await anext(stream), Admitted)
+    assert isinstance(await anext(stream), AudioChunk)
+    return stream
+
+
+@contextlib.contextmanager
+def refused() -> Iterator[None]:
+    """The block ends as a request does with which two engines have ended."""
+    with pytest.raises(Aborted) as caught:
+        yield
+    assert caught.value.reason is Reason.REQUEST_ENDED_ENGINES
+
+
+async def until_error(stream: EngineCall[Event]) -> Exception | None:
+    """Read more chunks than an engine makes for a stream that is not read."""
+    try:
+        async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(stream):
+            for _ in range(2 * UNREAD):
+                await anext(stream)
+    except VoxCPMError as error:
+        return error
+    return None

@@ -1,0 +1,1 @@
+"""Copies, graphs and caches on the device of an engine. Nothing here schedules."""

@@ -1,0 +1,1 @@
+"""Attention and the writes of its KV cache, for any transformer."""

@@ -1,0 +1,1 @@
+"""Causal convolutions with memory, for any streaming codec."""

@@ -1,0 +1,1 @@
+"""Launches of kernels: graphs, overlap, counters, compilation before the first launch. Nothing here computes."""

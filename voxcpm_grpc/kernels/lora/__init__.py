@@ -1,0 +1,1 @@
+"""Products with the LoRA adapters of each row."""

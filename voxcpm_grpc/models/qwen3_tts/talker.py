@@ -1,0 +1,116 @@
+"""The talker: the language model over positions that sum text and codes, with the embeddings of both.
+
+Dimensions as in models/base.py, and h the width of the talker, v its vocabulary, q the codes of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from voxcpm_grpc.attention import Attention, PagedKV, PagedRows
+from voxcpm_grpc.layers.linear import Linear
+from voxcpm_grpc.layers.ops import Ops, RMSNorm
+from voxcpm_grpc.layers.rope import Rope, build_rope
+from voxcpm_grpc.layers.transformer import StackShape, Transformer
+from voxcpm_grpc.layers.weights import Weights
+from voxcpm_grpc.models.qwen3_tts.config.config import Qwen3Config
+
+TABLE_ROWS = 8192  # rows of the table of text that are computed at once
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """The norms of each head of queries and keys, by layer."""
+
+    q: list[RMSNorm]
+    k: list[RMSNorm]
+
+    @classmethod
+    def load(cls, shape: StackShape, weights: Weights) -> HeadNorms:
+        layers = [weights.scope(f"layers.{i}.self_attn") for i in range(shape.layers)]
+        q, k = ([RMSNorm.load(layer, f"{name}_norm", shape.head_dim, shape.eps) for layer in layers] for name in "qk")
+        return cls(q, k)
+
+
+class TextProjection:
+    """The rows of the text, [t, h], for ids [t], computed from an embedding of another width."""
+
+    def __init__(self, config: Qwen3Config, weights: Weights) -> None:
+        sizes, hidden = config.text, config.talker.hidden_size
+        width = sizes.text_hidden_size
+        self.embedding = weights.take("model.text_embedding.weight", sizes.text_vocab_size, width)
+        self._first = Linear.load(weights, "text_projection.linear_fc1", width, width)
+        self._second = Linear.load(weights, "text_projection.linear_fc2", hidden, width)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self._project(F.embedding(ids, self.embedding))
+
+    def _project(self, rows: Tensor) -> Tensor:
+        return self._second(F.silu(self._first(rows)))
+
+    def table(self) -> TextTable:
+        """The rows of all ids."""
+        return TextTable(torch.cat([self._project(part) for part in self.embedding.split(TABLE_ROWS)]))
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """The rows of the text, [t, h], for ids [t], in a table: on a GPU a lookup costs less than the projection."""
+
+    rows: Tensor  # [text vocabulary, h]
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.rows)
+
+
+TextRows = Callable[[Tensor], Tensor]
+
+
+class CodeEmbedding:
+    """The embeddings of all codes of a step, in one table. That of the first code has the other ids, too."""
+
+    def __init__(self, config: Qwen3Config, weights: Weights) -> None:
+        size, hidden = config.codes, config.talker.hidden_size
+        tables = [weights.take("model.codec_embedding.weight", config.talker.vocab_size, hidden)]
+        for group in range(config.groups - 1):
+            tables.append(weights.take(f"code_predictor.model.codec_embedding.{group}.weight", size, hidden))
+        self._table = torch.cat(tables)
+        starts = [0, *(config.talker.vocab_size + group * size for group in range(config.groups - 1))]
+        self._start = torch.tensor(starts, device=weights.device)
+
+    def __call__(self, ids: Tensor, group: int) -> Tensor:
+        """The rows [t, h] of ids [t] of a code of the step."""
+        return F.embedding(ids + self._start[group], self._table)
+
+    def summed(self, codes: Tensor) -> Tensor:
+        """The sums [t, h] over the codes [t, q] of steps."""
+        return F.embedding_bag(codes.long() + self._start, self._table, mode="sum")
+
+
+class Talker:
+    """The decoder over the KV cache, and its head."""
+
+    def __init__(self, config: Qwen3Config, positions: int, attention: Attention, ops: Ops, weights: Weights) -> None:
+        """positions: those of the longest sequence."""
+        shape, size = config.talker.shape, config.talker.vocab_size
+        self.shape, self._attention = shape, attention
+        self._stack = Transformer(shape, weights.scope("model"), ops)
+        self._norms = HeadNorms.load(shape, weights.scope("model"))
+        self.head = Linear.load(weights, "codec_head", size, shape.hidden, bias=False)
+        rope = build_rope(positions, shape.head_dim, config.talker.rope_theta, None, 1.0, weights.dtype)
+        self.rope: Rope = rope.to(weights.device)
+
+    def __call__(self, x: Tensor, position: Tensor, kv: PagedKV, rows: PagedRows) -> Tensor:
+        """The hidden states [t, h] of rows x [t, h] at positions [t], after the final norm."""
+        rotate = self.rope.at(position)
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
+            q, k = self._norms.q[layer](q), self._norms.k[layer](k)
+            return self._attention.attend(q, k, v, layer, kv=kv, rows=rows, rotate=rotate)
+
+        return self._stack(x, attend)

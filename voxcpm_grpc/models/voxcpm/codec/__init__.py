@@ -1,0 +1,1 @@
+"""The audio codec of VoxCPM, plain and fast. Nothing here knows requests."""

@@ -1,0 +1,1 @@
+"""The configuration of a checkpoint, read and checked. No torch."""

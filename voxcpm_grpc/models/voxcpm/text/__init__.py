@@ -1,0 +1,1 @@
+"""Text as the token ids of VoxCPM."""

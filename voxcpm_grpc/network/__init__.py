@@ -1,0 +1,1 @@
+"""Addresses, proxies, origins and credentials as people write them. Nothing here opens a connection."""

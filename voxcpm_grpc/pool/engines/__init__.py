@@ -1,0 +1,1 @@
+"""The engines behind a pool, as processes of this host: started, supervised, restarted and reached."""
