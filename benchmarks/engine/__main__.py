@@ -79,16 +79,19 @@ def measure(
     streams: int,
     *,
     steps: int,
-    timesteps: int,
+    timesteps: int | None,
     chars: int,
     repeats: int,
     first: int,
+    speaker: str = "",
     prompt_steps: int = 0,
     upload_seconds: float = 0.0,
     loras: Sequence[Adapter] = (),
 ) -> Row:
     """The median row of `repeats` bursts.
 
+    timesteps: flow-matching steps, None for those of the model or for a model without
+    speaker: a voice of the model, "" for none
     prompt_steps: length of the prompt that each request continues, in steps; 0 for none
     upload_seconds: length of a recording that is encoded meanwhile
     loras: adapters that the requests take in turn
@@ -98,7 +101,7 @@ def measure(
     rows = []
     for repeat in range(repeats + 1):
         serial = first + repeat * streams
-        burst = requests(serial, streams, steps=steps, timesteps=timesteps, chars=chars)
+        burst = requests(serial, streams, steps=steps, timesteps=timesteps, chars=chars, speaker=speaker)
         if prompt_steps:
             burst = [with_prompt(request, prompt_steps, engine.info) for request in burst]
         if loras:
@@ -115,7 +118,8 @@ def parsed() -> argparse.Namespace:
         "--streams", type=integers, default=[1, 4, 8], help="streams of each burst, separated by commas"
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of each stream")
-    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--timesteps", type=int, help="flow-matching steps; default: those of the model")
+    parser.add_argument("--speaker", default="", help="a built-in voice of the model")
     parser.add_argument("--chars", type=int, default=110, help="characters of each text")
     parser.add_argument("--repeats", type=int, default=3, help="bursts of each row, after one that warms up")
     parser.add_argument(
@@ -154,11 +158,12 @@ def main() -> None:
         device=options.device,
         quantization=options.quantization,
         max_slots=max(counts),
-        timesteps=(options.timesteps,),
         graphs=not options.eager,
         loras=tuple(entries),
         compile="on" if options.compile else "off",
     )
+    if options.timesteps is not None:
+        settings = settings.model_copy(update={"timesteps": (options.timesteps,)})
     engine = load_engine(resolve(options.model), options.model, settings)
     if engine.compilation:
         compile_now(engine.compilation)
@@ -175,6 +180,7 @@ def main() -> None:
                 chars=options.chars,
                 repeats=options.repeats,
                 first=first,
+                speaker=options.speaker,
                 prompt_steps=options.prompt_steps,
                 upload_seconds=options.upload_seconds,
                 loras=adapters,

@@ -10,11 +10,18 @@ from benchmarks.measuring.texts import text
 from voxcpm_grpc.request import Adapter, Conditioning, ModelInfo, Request, Sampling, VoicePart
 
 
-def requests(first: int, streams: int, *, steps: int, timesteps: int, chars: int) -> list[Request]:
-    """Requests of exactly `steps` steps, with texts that are numbered from `first` on."""
+def requests(
+    first: int, streams: int, *, steps: int, timesteps: int | None, chars: int, speaker: str = ""
+) -> list[Request]:
+    """Requests of exactly `steps` steps, with texts that are numbered from `first` on.
+
+    timesteps: flow-matching steps, None for those of the model. speaker: a voice of the model, "" for none.
+    """
     sampling = Sampling(min_steps=steps, max_steps=steps, inference_timesteps=timesteps)
+    voice = Conditioning(speaker=speaker)
     return [
-        Request(id=str(serial), text=text(serial, chars), sampling=sampling) for serial in range(first, first + streams)
+        Request(id=str(serial), text=text(serial, chars), sampling=sampling, conditioning=voice)
+        for serial in range(first, first + streams)
     ]
 
 
