@@ -50,6 +50,7 @@ class Comparison:
 def run(checkout: Path, benchmark: str, arguments: Sequence[str]) -> Values:
     """The numbers of a run of `benchmarks.<benchmark>` in a checkout. Raises SystemExit if it fails."""
     paths = [str((checkout / package).resolve()) for package in PACKAGES]
+    paths += filter(None, [os.environ.get("PYTHONPATH")])  # packages that are not installed
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", f"benchmarks.{benchmark}"]

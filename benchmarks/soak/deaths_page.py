@@ -18,14 +18,15 @@ NOTE = (
 
 
 def publish(table: Mapping[str, Any], folder: Path, name: str) -> None:
-    """Write the files of a load into `folder`."""
-    files.publish(table, folder, name, render, _draw)
+    """Write the files of a load into `folder`. The picture has a point for each stream, the others do not."""
 
+    def draw(summary: Mapping[str, Any], path: Path) -> None:
+        from benchmarks.soak import figure
 
-def _draw(table: Mapping[str, Any], path: Path) -> None:
-    from benchmarks.soak import figure
+        figure.draw_deaths(table["points"], summary["deaths"], path)
 
-    figure.draw_deaths(table, path)
+    summary = {key: value for key, value in table.items() if key != "points"}
+    files.publish(summary, folder, name, render, draw)
 
 
 def render(table: Mapping[str, Any], name: str, picture: str) -> str:

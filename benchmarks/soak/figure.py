@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,19 @@ def draw(table: Mapping[str, Any], path: Path) -> None:
     save(figure, path)
 
 
-def draw_deaths(table: Mapping[str, Any], path: Path) -> None:
-    """Plot the first audio of each stream over the time, with the deaths of engines."""
+def draw_deaths(streams: Sequence[Sequence[Any]], deaths: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Plot the first audio of each stream over the time, with the deaths of engines.
+
+    streams: those of `deaths.table_of`, as `points`
+    """
     figure, axis = plt.subplots(figsize=(9, 4), layout="constrained")
     for label, continued in (("undisturbed", False), ("another engine went on", True)):
-        points = [(began, first) for began, first, _, times in table["points"] if bool(times) is continued]
+        points = [(began, first) for began, first, _, times in streams if bool(times) is continued]
         axis.plot([x for x, _ in points], [y for _, y in points], ".", ms=3, label=label)
-    for death in table["deaths"]:
+    for death in deaths:
         axis.axvline(death["at"], color=INK["peer"], lw=0.8)
-        axis.text(death["at"], axis.get_ylim()[1], f" {death['way']}", va="top", fontsize=8, color=INK["peer"])
+        where = {"transform": axis.get_xaxis_transform(), "va": "top"}
+        axis.text(death["at"], 0.98, f" {death['way']}", **where, fontsize=8, color=INK["peer"])
     frame(axis, "seconds", "first audio, ms")
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     save(figure, path)
