@@ -15,7 +15,7 @@ from torch import Tensor
 from voxcpm_grpc.attention import Rotation
 from voxcpm_grpc.kernels.attention import reference
 from voxcpm_grpc.layers.linear import Linear
-from voxcpm_grpc.layers.ops import Ops
+from voxcpm_grpc.layers.ops import Ops, ResidualStream
 from voxcpm_grpc.layers.rope import build_rope
 from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.layers.weights import Weights
@@ -77,9 +77,11 @@ class Predictor:
         self._project = None
         if config.projects:
             self._project = Linear.load(weights, "small_to_mtp_projection", shape.hidden, config.talker.hidden_size)
-        self._stack = Transformer(shape, weights.scope("model"), ops)
+        self._stack, self._ops = Transformer(shape, weights.scope("model"), ops), ops
         self._heads = [
-            Linear.load(weights, f"lm_head.{group}", config.codes, shape.hidden, bias=False)
+            ops.prepare(
+                self._stack.norm, Linear.load(weights, f"lm_head.{group}", config.codes, shape.hidden, bias=False)
+            )
             for group in range(config.groups - 1)
         ]
         rope = build_rope(config.groups, shape.head_dim, config.predictor.rope_theta, None, 1.0, weights.dtype)
@@ -94,19 +96,23 @@ class Predictor:
         start = 0
         for group in range(1, self._groups):
             state = self._run(x if self._project is None else self._project(x), kv, start)
-            codes.append(choose(self._heads[group - 1](state), group))
+            codes.append(choose(self._ops.norm_linear(state, *self._heads[group - 1]), group))
             start += len(x)
             if group < self._groups - 1:
                 x = self._embedding(codes[-1], group)[None]
         return torch.stack(codes, dim=1)
 
-    def _run(self, x: Tensor, kv: Tensor, start: int) -> Tensor:
-        """The last state [b, e] of tokens x [n, b, e] at positions from `start` on. Their keys and values are added."""
+    def _run(self, x: Tensor, kv: Tensor, start: int) -> ResidualStream:
+        """The stream of the last of the tokens x [n, b, e] at positions from `start` on, before the final norm.
+
+        The keys and values of all are added.
+        """
 
         def attend(q: Tensor, k: Tensor, v: Tensor, layer: int, wanted: range | None = None) -> Tensor:
             return self._attention(q, k, v, layer, kv, start, wanted)
 
-        return self._stack(x, attend, wanted=range(len(x) - 1, len(x)))[0]
+        stream = ResidualStream(x.reshape(-1, self._shape.hidden))
+        return self._stack.run(stream, x.shape[:-1], attend, wanted=range(len(x) - 1, len(x)))
 
 
 def _attention(norms: HeadNorms, rope: Rotation, *, fused: bool) -> StepAttention:
