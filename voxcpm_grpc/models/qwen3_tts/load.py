@@ -23,6 +23,7 @@ from voxcpm_grpc.models.qwen3_tts.config.codec import CodecConfig, SpeakerConfig
 from voxcpm_grpc.models.qwen3_tts.config.config import DEFAULT_POSITIONS, Generation, Qwen3Config
 from voxcpm_grpc.models.qwen3_tts.config.parse import parse_model
 from voxcpm_grpc.models.qwen3_tts.family import MODEL_FILE, MODEL_TYPE
+from voxcpm_grpc.models.qwen3_tts.kernels import reference
 from voxcpm_grpc.models.qwen3_tts.layouts import Layout
 from voxcpm_grpc.models.qwen3_tts.model import Networks, Qwen3TTS
 from voxcpm_grpc.models.qwen3_tts.predictor import Predictor
@@ -93,8 +94,9 @@ def read_networks(config: Qwen3Config, positions: int, weights: Weights, attenti
     text, codes = TextProjection(config, scope), CodeEmbedding(config, scope)
     rows = text if device.type == "cpu" else text.table()
     pad = config.text_marks.tts_pad_token_id
-    inputs = StepInputs(codes, rows, pad)
+    inputs, slots = StepInputs(codes, rows, pad), reference
     if fused and isinstance(rows, TextTable):
+        from voxcpm_grpc.models.qwen3_tts.kernels import slot_state as slots
         from voxcpm_grpc.models.qwen3_tts.kernels.embeddings import FusedInputs
 
         inputs = FusedInputs(codes.table, codes.starts, rows.rows, pad)
@@ -105,6 +107,7 @@ def read_networks(config: Qwen3Config, positions: int, weights: Weights, attenti
         inputs=inputs,
         talker=Talker(config, positions, attention, ops, scope, norms=norms),
         predictor=Predictor(config, codes, ops, scope.scope("code_predictor"), fused=fused),
+        slots=slots,
     )
 
 

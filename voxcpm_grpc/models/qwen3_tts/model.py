@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,7 @@ class Networks:
     inputs: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # `StepInputs`
     talker: Talker
     predictor: Predictor
+    slots: ModuleType  # `kernels.reference` or `kernels.slot_state` stores the results of a step
 
 
 class Qwen3TTS(base.SpeechModel):
@@ -267,12 +269,19 @@ class Qwen3TTS(base.SpeechModel):
         codes = self.networks.predictor(
             hidden, first, lambda logits, group: draw(logits.float(), options, noise[:, group - 1])
         )
-        entry = (own.first[slot] + step).clamp(max=own.codes.shape[1] - 1)
-        own.codes.flatten(0, 1).index_copy_(0, slot * own.codes.shape[1] + entry, codes.to(torch.int16))
-        own.seen.flatten().index_fill_(0, slot * own.seen.shape[1] + first, True)
-        own.current.index_copy_(0, slot, codes)
-        own.stop.index_copy_(0, slot, self._end[first])
-        own.finite.index_copy_(0, slot, hidden.isfinite().all(-1))
+        self.networks.slots.store_codes(
+            slot,
+            codes,
+            hidden,
+            self.config.marks.codec_eos_token_id,
+            first=own.first,
+            step=state.step,
+            kept=own.codes,
+            seen=own.seen,
+            current=own.current,
+            stop=own.stop,
+            finite=own.finite,
+        )
 
     def allowed(self, logits: Tensor, early: Tensor) -> Tensor:
         """Logits [b, v] of first codes, -inf at ids that are none, and at the end while it is too `early`, bool [b]."""
@@ -300,7 +309,5 @@ class Qwen3TTS(base.SpeechModel):
     ) -> None:
         own, slot = state.model, rows.slot
         x = self.networks.inputs(slot, state.step, own.read, own.text, own.current)
-        own.hidden.index_copy_(0, slot, self.networks.talker(x, rows.position, kv, rows.paged))
-        running = slot != len(own.hidden) - 1
-        for counter in (state.position, state.step):
-            counter.index_copy_(0, slot, counter[slot] + running)
+        hidden = self.networks.talker(x, rows.position, kv, rows.paged)
+        self.networks.slots.store_hidden(slot, hidden, own.hidden, state.position, state.step)

@@ -71,5 +71,3 @@ def test_what_does_not_fit_is_refused(fused, target):
         attention(q, k, v, 0, kv[..., ::2], 0)
     with pytest.raises(ValueError, match="contiguous"):
         attention(q.transpose(2, 3).contiguous().transpose(2, 3), k, v, 0, kv, 0)
-
-

@@ -1,6 +1,6 @@
 """The inputs of a step in one launch: the sum of the embeddings of its codes and of the next id of the text."""
 
-# pyright: reportArgumentType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 # A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import triton.language as tl
 from torch import Tensor
 
 from voxcpm_grpc.kernels.launch.overlap import launch_next, overlaps, wait
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class FusedAttention:
             FIRST=wanted.start,
             WANTED=len(wanted),
             TOKENS=tokens,
+            KEYS=MAX_TOKENS,
             HEADS=heads,
             REPEAT=heads // groups,
             HALF=size // 2,
@@ -74,7 +75,9 @@ def _check(q: Tensor, k: Tensor, v: Tensor, kv: Tensor, start: int) -> None:
     new, sequences, heads, size = q.shape
     groups, tokens = k.shape[2], kv.shape[1]
     if new > MAX_NEW or tokens > MAX_TOKENS or start + new > tokens:
-        raise ValueError(f"{new} tokens from {start} on do not fit: {MAX_NEW} at a time, {min(tokens, MAX_TOKENS)} in all")
+        raise ValueError(
+            f"{new} tokens from {start} on do not fit: {MAX_NEW} at a time, {min(tokens, MAX_TOKENS)} in all"
+        )
     if heads % groups or size & (size - 1) or not 16 <= size <= 256:
         raise ValueError(f"{heads} heads of {size} values with {groups} KV heads are not supported")
     if not all(x.stride()[2:] == (size, 1) and x.stride(0) == sequences * x.stride(1) for x in (q, k, v)):
@@ -105,13 +108,13 @@ def _attention_kernel(
     FIRST: tl.constexpr,
     WANTED: tl.constexpr,
     TOKENS: tl.constexpr,
+    KEYS: tl.constexpr,
     HEADS: tl.constexpr,
     REPEAT: tl.constexpr,
     HALF: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     SIZE: tl.constexpr = 2 * HALF
-    KEYS: tl.constexpr = 16
     launch_next(OVERLAP)
     sequence, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
     sequences, groups = tl.num_programs(0), tl.num_programs(1)
