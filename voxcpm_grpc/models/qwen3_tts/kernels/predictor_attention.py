@@ -1,7 +1,7 @@
 """Attention of the new tokens of each sequence over the few tokens of a step, with norms of heads and rotation.
 
-One launch does what `predictor.PlainAttention` does: it normalizes and rotates the heads of queries and keys, keeps keys
-and values for the next passes of the step, and attends.
+One launch does what `predictor.PlainAttention` does: it normalizes and rotates the heads of queries and keys, keeps
+keys and values for the next passes of the step, and attends.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false

@@ -1,6 +1,7 @@
 """The definition of each kernel for the state of slots in plain PyTorch, with the same name and signature.
 
-Imports no Triton. Dimensions: b streams of a step, n slots, m positions, q codes of a step, v ids of first codes, h width.
+Imports no Triton. Dimensions: b streams of a step, n slots, m positions, q codes of a step, v ids of first codes, h
+width.
 """
 
 from __future__ import annotations
