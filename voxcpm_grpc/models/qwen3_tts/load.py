@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from voxcpm_grpc.models.qwen3_tts.family import MODEL_FILE, MODEL_TYPE
 from voxcpm_grpc.models.qwen3_tts.layouts import Layout
 from voxcpm_grpc.models.qwen3_tts.model import Networks, Qwen3TTS
 from voxcpm_grpc.models.qwen3_tts.predictor import Predictor
+from voxcpm_grpc.models.qwen3_tts.sampling import CodeIds, PlainSampler, Sampler
 from voxcpm_grpc.models.qwen3_tts.talker import CodeEmbedding, Talker, TextProjection
 from voxcpm_grpc.models.qwen3_tts.tokenizer import TextTokenizer
 from voxcpm_grpc.request import ModelInfo
@@ -87,7 +89,23 @@ def read_networks(config: Qwen3Config, positions: int, weights: Weights, attenti
         codes=codes,
         talker=Talker(config, positions, attention, ops, scope),
         predictor=Predictor(config, codes, ops, scope.scope("code_predictor")),
+        sampler=_choose_sampler(config, device),
     )
+
+
+def _choose_sampler(config: Qwen3Config, device: torch.device) -> Sampler:
+    ids = CodeIds(
+        groups=config.groups,
+        codes=config.codes,
+        vocabulary=config.talker.vocab_size,
+        end=config.marks.codec_eos_token_id,
+    )
+    if device.type == "cuda" and find_spec("triton"):
+        from voxcpm_grpc.models.qwen3_tts.kernels.draw import MOST, FusedSampler
+
+        if max(ids.codes, ids.vocabulary) <= MOST:
+            return FusedSampler(ids)
+    return PlainSampler(ids, device)
 
 
 def _layout(directory: Path, config: Qwen3Config) -> Layout:

@@ -5,8 +5,6 @@ Dimensions: b sequences, h width of the talker, e width of the predictor, v code
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -18,10 +16,8 @@ from voxcpm_grpc.layers.rope import build_rope
 from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.qwen3_tts.config.config import Qwen3Config
+from voxcpm_grpc.models.qwen3_tts.sampling import Choose
 from voxcpm_grpc.models.qwen3_tts.talker import CodeEmbedding, HeadNorms
-
-Choose = Callable[[Tensor, int], Tensor]
-"""Chooses codes int64 [b] by logits float32 [b, v], for the code of this number in the step, from 1 on."""
 
 
 class Predictor:
@@ -54,7 +50,7 @@ class Predictor:
         for group in range(1, self._groups):
             stop = start + len(x)
             state = self._run(x if self._project is None else self._project(x), kv, start, stop)
-            codes.append(choose(self._heads[group - 1](state).float(), group))
+            codes.append(choose(self._heads[group - 1](state), group))
             if group < self._groups - 1:
                 x, start = self._embedding(codes[-1], group)[None], stop
         return torch.stack(codes, dim=1)
