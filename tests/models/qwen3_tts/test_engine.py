@@ -265,7 +265,8 @@ def test_the_end_ends_the_speech_without_audio():
     eng = engine("custom17")
     request = Request(id="s", text="Hello world.", sampling=Sampling(seed=2, min_steps=0), keep_speech=True)
     end = torch.arange(1536) == shared("custom17").config.marks.codec_eos_token_id
-    with mock.patch.object(eng.model, "allowed", lambda logits, early: logits.masked_fill(~end, -torch.inf)):
+    sampler = shared("custom17").networks.sampler
+    with mock.patch.object(sampler, "allowed", lambda logits, early: logits.masked_fill(~end, -torch.inf)):
         eng.add(request)
         outcome = run(eng)["s"]
     ended = finished(outcome)

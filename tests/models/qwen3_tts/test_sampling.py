@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from support.engines.chi_square import chi_square, quantile
 from support.engines.qwen3 import GOLDENS, MANIFEST, shared
 from torch import Tensor
 
-from voxcpm_grpc.models.qwen3_tts.sampling import GumbelNoise, Options, draw, filtered, penalized
+from voxcpm_grpc.models.qwen3_tts.sampling import GumbelNoise, Options, PlainSampler, draw, filtered, penalized
 
 CPU = torch.device("cpu")
 DRAWS, SIGNIFICANCE = 10_000, 1e-3
@@ -43,7 +44,9 @@ def first_logits(case: int) -> Tensor:
         seen[step, codes[:step, 0]] = True
     penalty = torch.full((steps,), MANIFEST["samplings"][case]["repetition_penalty"])
     logits = torch.from_numpy(golden()[f"{case}.first_logits"])
-    return model.allowed(penalized(logits, seen, penalty), torch.arange(steps) < 2)
+    sampler = model.networks.sampler
+    assert isinstance(sampler, PlainSampler)
+    return sampler.allowed(penalized(logits, seen, penalty), torch.arange(steps) < 2)
 
 
 def equal(found: Tensor, wanted: np.ndarray) -> bool:
@@ -99,29 +102,6 @@ def noise_of(steps: int, size: int, seed: int) -> Tensor:
     same = torch.zeros(steps, dtype=torch.int64)
     noise = GumbelNoise(GROUPS, CPU)(same + seed, same + 1, same + 2, torch.arange(steps), range(3, 4), size)
     return noise[:, 0]
-
-
-def chi_square(counts: np.ndarray, probabilities: np.ndarray) -> tuple[float, int]:
-    """The statistic, and its degrees of freedom. Ids that are expected less than 5 times count together."""
-    expected = probabilities.astype(float) / probabilities.sum() * counts.sum()
-    rare = expected < 5
-    expected = np.append(expected[~rare], expected[rare].sum())
-    found = np.append(counts[~rare], counts[rare].sum())
-    used = expected > 0
-    return float((((found - expected) ** 2)[used] / expected[used]).sum()), int(used.sum()) - 1
-
-
-def quantile(degrees: int, significance: float) -> float:
-    """The value that a chi-square statistic exceeds with this probability, by Wilson and Hilferty."""
-    if not degrees:
-        return 1e-9
-    z = -_normal_quantile(significance)
-    part = 2 / (9 * degrees)
-    return degrees * (1 - part + z * math.sqrt(part)) ** 3
-
-
-def _normal_quantile(share: float) -> float:
-    return float(torch.special.ndtri(torch.tensor(share, dtype=torch.float64)))
 
 
 def noise_at(points: Tensor, stages: range, size: int) -> Tensor:

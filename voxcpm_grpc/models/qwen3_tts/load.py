@@ -27,6 +27,7 @@ from voxcpm_grpc.models.qwen3_tts.kernels import reference
 from voxcpm_grpc.models.qwen3_tts.layouts import Layout
 from voxcpm_grpc.models.qwen3_tts.model import Networks, Qwen3TTS
 from voxcpm_grpc.models.qwen3_tts.predictor import Predictor
+from voxcpm_grpc.models.qwen3_tts.sampling import CodeIds, PlainSampler, Sampler
 from voxcpm_grpc.models.qwen3_tts.talker import (
     CodeEmbedding,
     FusedHeadNorms,
@@ -108,7 +109,23 @@ def read_networks(config: Qwen3Config, positions: int, weights: Weights, attenti
         talker=Talker(config, positions, attention, ops, scope, norms=norms),
         predictor=Predictor(config, codes, ops, scope.scope("code_predictor"), fused=fused),
         slots=slots,
+        sampler=_choose_sampler(config, device, fused=fused),
     )
+
+
+def _choose_sampler(config: Qwen3Config, device: torch.device, *, fused: bool) -> Sampler:
+    ids = CodeIds(
+        groups=config.groups,
+        codes=config.codes,
+        vocabulary=config.talker.vocab_size,
+        end=config.marks.codec_eos_token_id,
+    )
+    if fused:
+        from voxcpm_grpc.models.qwen3_tts.kernels.draw import MOST, FusedSampler
+
+        if max(ids.codes, ids.vocabulary) <= MOST:
+            return FusedSampler(ids)
+    return PlainSampler(ids, device)
 
 
 def _layout(directory: Path, config: Qwen3Config) -> Layout:

@@ -36,7 +36,7 @@ from voxcpm_grpc.models.qwen3_tts.layouts import (
     page_content,
 )
 from voxcpm_grpc.models.qwen3_tts.predictor import Predictor
-from voxcpm_grpc.models.qwen3_tts.sampling import GumbelNoise, Options, draw, penalized
+from voxcpm_grpc.models.qwen3_tts.sampling import FirstCodes, Options, Points, Sampler
 from voxcpm_grpc.models.qwen3_tts.talker import CodeEmbedding, Talker, TextRows
 from voxcpm_grpc.request import Conditioning, ModelInfo, Request, VoicePart
 
@@ -76,13 +76,14 @@ class Qwen3State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networks:
-    """The networks of a checkpoint, without the codec."""
+    """The networks of a checkpoint, without the codec, and the sampler of its codes."""
 
     text: TextRows
     codes: CodeEmbedding
     inputs: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # `StepInputs`
     talker: Talker
     predictor: Predictor
+    sampler: Sampler
     slots: ModuleType  # `kernels.reference` or `kernels.slot_state` stores the results of a step
 
 
@@ -110,11 +111,8 @@ class Qwen3TTS(base.SpeechModel):
         self.layout = base.KVLayout(
             layers=talker.num_hidden_layers, heads=talker.num_key_value_heads, head_dim=talker.head_dim, dtype=dtype
         )
-        self._noise = GumbelNoise(config.groups, device)
         self._pad = config.text_marks.tts_pad_token_id
-        ids = torch.arange(talker.vocab_size, device=device)
-        self._end = ids == config.marks.codec_eos_token_id
-        self._suppressed = (ids >= config.codes) & ~self._end
+        self._end = config.marks.codec_eos_token_id
 
     # ---- on the CPU
 
@@ -258,34 +256,25 @@ class Qwen3TTS(base.SpeechModel):
     @torch.inference_mode()
     def generate(self, slot: Tensor, variant: Any, state: base.SlotState, *, adapted: bool = False) -> None:
         own: Qwen3State = state.model
-        step, hidden, groups = state.step[slot], own.hidden[slot], self.config.groups
-        points = state.seed[slot], state.turn[slot], state.segment[slot], step
-        logits = self.networks.talker.head(hidden).float()
-        logits = self.allowed(penalized(logits, own.seen[slot], own.penalty[slot]), step < own.least[slot])
-        options = Options(own.temperature[slot], own.top_k[slot], own.cut[slot])
-        first = draw(logits, options, self._noise(*points, range(1), logits.shape[-1])[:, 0])
-        noise = self._noise(*points, range(1, groups), self.config.codes)
-        options = Options(own.code_temperature[slot], own.code_top_k[slot], own.code_cut[slot])
-        codes = self.networks.predictor(
-            hidden, first, lambda logits, group: draw(logits.float(), options, noise[:, group - 1])
-        )
+        hidden, sampler = own.hidden[slot], self.networks.sampler
+        points = Points(state.seed, state.turn, state.segment, state.step)
+        options = Options(own.temperature, own.top_k, own.cut)
+        logits = self.networks.talker.head(hidden)
+        first = sampler.first(logits, slot, points, options, FirstCodes(own.penalty, own.seen, own.least))
+        options = Options(own.code_temperature, own.code_top_k, own.code_cut)
+        codes = self.networks.predictor(hidden, first, sampler.others(slot, points, options))
         self.networks.slots.store_codes(
             slot,
             codes,
             hidden,
-            self.config.marks.codec_eos_token_id,
+            self._end,
             first=own.first,
             step=state.step,
             kept=own.codes,
-            seen=own.seen,
             current=own.current,
             stop=own.stop,
             finite=own.finite,
         )
-
-    def allowed(self, logits: Tensor, early: Tensor) -> Tensor:
-        """Logits [b, v] of first codes, -inf at ids that are none, and at the end while it is too `early`, bool [b]."""
-        return logits.masked_fill(self._suppressed | (early[:, None] & self._end), -torch.inf)
 
     @torch.inference_mode()
     def decode(self, slot: Tensor, state: base.SlotState) -> base.Frame:

@@ -5,7 +5,6 @@ Dimensions: b sequences, h width of the talker, e width of the predictor, v code
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,10 +19,8 @@ from voxcpm_grpc.layers.rope import build_rope
 from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.qwen3_tts.config.config import Qwen3Config
+from voxcpm_grpc.models.qwen3_tts.sampling import Choose
 from voxcpm_grpc.models.qwen3_tts.talker import CodeEmbedding, HeadNorms
-
-Choose = Callable[[Tensor, int], Tensor]
-"""Chooses codes int64 [b] by logits float32 [b, v], for the code of this number in the step, from 1 on."""
 
 
 class StepAttention(Protocol):

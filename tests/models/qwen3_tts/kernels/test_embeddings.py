@@ -1,6 +1,7 @@
 """The inputs of a step agree with the plain sums, for slots in any order and texts of any length."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ def test_they_agree(target, agree, hidden):
     current = torch.randint(CODES, (SLOTS, GROUPS), device=device)
     slot = torch.tensor([4, 0, 5, 1, 3, 2, 4], device=device)
     arguments = slot, step, read, text, current
-    codes = SimpleNamespace(summed=lambda codes: F.embedding_bag(codes + starts, table, mode="sum"))
+    codes: Any = SimpleNamespace(summed=lambda codes: F.embedding_bag(codes + starts, table, mode="sum"))
     expected = StepInputs(codes, TextTable(rows), PAD)(*arguments)
     agree(FusedInputs(table, starts, rows, PAD)(*arguments), expected)
     with pytest.raises(ValueError, match="int32"):

@@ -31,7 +31,6 @@ def state(device):
         "first": first,
         "step": step,
         "kept": torch.randint(100, (SLOTS, POSITIONS, GROUPS), device=device).to(torch.int16),
-        "seen": torch.rand(SLOTS, IDS, device=device) < 0.2,
         "current": torch.randint(IDS, (SLOTS, GROUPS), device=device),
         "stop": torch.rand(SLOTS, device=device) < 0.5,
         "finite": torch.rand(SLOTS, device=device) < 0.5,

@@ -22,17 +22,16 @@ def store_codes(
     first: Tensor,
     step: Tensor,
     kept: Tensor,
-    seen: Tensor,
     current: Tensor,
     stop: Tensor,
     finite: Tensor,
 ) -> None:
     """Computes `reference.store_codes`. The numbers of slots may be columns of a table."""
-    _require_contiguous(slot, codes, hidden, kept, seen, current, stop, finite)
+    _require_contiguous(slot, codes, hidden, kept, current, stop, finite)
     if kept.dtype != torch.int16 or any(x.dtype != torch.int64 for x in (slot, codes, first, step, current)):
         raise ValueError("the kept codes must be int16, all others and the numbers int64")
     groups, width = codes.shape[1], hidden.shape[1]
-    flags = (x.view(torch.int8) for x in (seen, stop, finite))
+    flags = (x.view(torch.int8) for x in (stop, finite))
     _store_codes_kernel[(len(slot),)](
         slot,
         codes,
@@ -46,7 +45,6 @@ def store_codes(
         first.stride(0),
         step.stride(0),
         kept.shape[1],
-        seen.shape[1],
         CODES=groups,
         BLOCK=triton.next_power_of_2(groups),
         HIDDEN=width,
@@ -80,7 +78,7 @@ def _require_contiguous(*tensors: Tensor) -> None:
 
 
 # The alignment of views and the sizes of tables are not specialized: a compilation would stall every stream.
-@triton.jit(do_not_specialize=["slot", "end", "first", "step", "first_stride", "step_stride", "positions", "ids"])
+@triton.jit(do_not_specialize=["slot", "end", "first", "step", "first_stride", "step_stride", "positions"])
 def _store_codes_kernel(
     slot,
     codes,
@@ -89,14 +87,12 @@ def _store_codes_kernel(
     first,
     step,
     kept,
-    seen,
     stop,
     finite,
     current,
     first_stride,
     step_stride,
     positions,
-    ids,
     CODES: tl.constexpr,
     BLOCK: tl.constexpr,
     HIDDEN: tl.constexpr,
@@ -115,7 +111,6 @@ def _store_codes_kernel(
     tl.store(kept + (own * positions + entry) * CODES + group, code.to(tl.int16), mask=inside)
     tl.store(current + own * CODES + group, code, mask=inside)
     drawn = tl.load(codes + stream * CODES)
-    tl.store(seen + own * ids + drawn, 1)
     tl.store(stop + own, (drawn == end).to(tl.int8))
     state = tl.load(hidden + stream * HIDDEN + channel, mask=channel < HIDDEN, other=0.0).to(tl.float32)
     tl.store(finite + own, tl.min((tl.abs(state) < float("inf")).to(tl.int32), 0).to(tl.int8))
