@@ -1,0 +1,1 @@
+"""The kernels of Qwen3-TTS."""
