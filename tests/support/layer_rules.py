@@ -51,9 +51,11 @@ models.voxcpm: models.voxcpm.compiled models.voxcpm.flow models.voxcpm.codec mod
     models.voxcpm.config models.base layers attention kernels.products kernels.rows kernels.launch kernels.cuda
     checkpoint models.voxcpm.family lora_files request abilities progress errors
 models.qwen3_tts.config: layers models.qwen3_tts.family abilities errors
-models.qwen3_tts.codec: models.qwen3_tts.config models.base layers kernels.launch request errors
-models.qwen3_tts: models.qwen3_tts.codec models.qwen3_tts.config models.base layers attention kernels.attention
-    checkpoint models.qwen3_tts.family request progress errors
+models.qwen3_tts.kernels: kernels.conv kernels.launch
+models.qwen3_tts.codec: models.qwen3_tts.kernels models.qwen3_tts.config models.base layers kernels.conv kernels.launch
+    request errors
+models.qwen3_tts: models.qwen3_tts.codec models.qwen3_tts.kernels models.qwen3_tts.config models.base layers attention
+    kernels.attention checkpoint models.qwen3_tts.family request progress errors
 models: models.base models.families
 engine.scheduling: models.base kernels.launch lora_files request logs errors
 engine.start: models models.base request machine errors
@@ -242,13 +244,14 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
             "models.qwen3_tts",
             "models.qwen3_tts.codec",
             "models.qwen3_tts.config",
+            "models.qwen3_tts.kernels",
         ),
         *("models", "engine", "engine.device", "engine.scheduling", "engine.start"),
         *("benchmarks.engine", "benchmarks.trace", "benchmarks.replays", "benchmarks", "tools", "tools.voice"),
     ),
     "triton": (
         *("kernels.attention", "kernels.conv", "kernels.cuda", "kernels.launch", "kernels.lora", "kernels.products"),
-        *("kernels.rows", "models.voxcpm.kernels", "tools.voice"),
+        *("kernels.rows", "models.qwen3_tts.kernels", "models.voxcpm.kernels", "tools.voice"),
     ),
     "huggingface_hub": ("hub",),
     "jwt": ("voxcpm_server.auth",),
