@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.measuring.deadline import within
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, words
 from benchmarks.measuring.statistics import quantile
@@ -117,9 +118,12 @@ async def uploads(target: str, seconds: float) -> AsyncIterator[list[float]]:
 
 
 async def refusals(target: str, count: int, timesteps: int) -> list[float]:
-    """The seconds until a call is refused, of `count` calls one after the other."""
+    """The seconds until a call is refused, of `count` calls one after the other.
+
+    Raises the errors of the streams that fill the queue: without them no call would be refused.
+    """
     took: list[float] = []
-    async with AsyncClient(target, retries=0, timeout=600) as client:
+    async with AsyncClient(target, retries=0, timeout=600) as client, asyncio.TaskGroup() as group:
 
         async def fill() -> None:
             while True:
@@ -128,7 +132,7 @@ async def refusals(target: str, count: int, timesteps: int) -> list[float]:
                 await asyncio.sleep(0.05)
 
         # More streams than fit: those that are refused try again, so the queue stays full.
-        filling = [asyncio.create_task(fill()) for _ in range(2 * (SLOTS + QUEUE))]
+        filling = [group.create_task(fill()) for _ in range(2 * (SLOTS + QUEUE))]
         while len(took) < count:
             began = time.perf_counter()
             try:
@@ -140,7 +144,6 @@ async def refusals(target: str, count: int, timesteps: int) -> list[float]:
                 pass  # the queue was not full yet
         for task in filling:
             task.cancel()
-        await asyncio.wait(filling)
     return took
 
 
@@ -195,13 +198,15 @@ def main() -> None:
     parser.add_argument("--upload-seconds", type=float, default=30.0, help="length of each recording")
     parser.add_argument("--calls", type=int, default=50, help="calls beside slow readers, and calls that are refused")
     parser.add_argument("--parts", type=words, default=list(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds; a run that takes longer fails")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     options, extra = parser.parse_known_args()
     limits = ("--engine.max-slots", str(SLOTS), "--engine.max-queue", str(QUEUE))
     print(f"{'':32} {'count':>5} {'p50':>8} {'p99':>8} {'max':>8}")
     with servers.reached(options, [*limits, *extra]) as (target, *_):
         shape = {"streams": options.streams, "steps": options.steps, "timesteps": options.timesteps}
-        rows = asyncio.run(measure(target, options.parts, seconds=options.upload_seconds, calls=options.calls, **shape))
+        measured = measure(target, options.parts, seconds=options.upload_seconds, calls=options.calls, **shape)
+        rows = asyncio.run(within(options.limit, measured))
     if options.json:
         about = {"command": command(), "versions": versions("torch", "grpcio")}
         options.json.write_text(json.dumps(about | {"rows": rows}, indent=2) + "\n")

@@ -107,6 +107,7 @@ async def test_audio_that_waits_in_the_front_counts_as_sent():
     async with started(engine, settings=NEVER) as pool:
         stream = pool.generate(request("a", 100_000), window=5)
         await steps_reach(lambda: pool.stats().steps, 1 + 5)
+        await until(lambda: stream.paused)  # the last one has arrived
         engine.kill()
         await health_is(pool, False)
         events = []

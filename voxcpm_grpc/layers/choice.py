@@ -47,17 +47,17 @@ def choose_attention(name: str, device: torch.device) -> Attention:
         ) from error
 
 
-def choose_ops(fused: bool, device: torch.device, *, packed: bool = False) -> Ops:
+def choose_ops(fused: bool, device: torch.device, *, packed: bool = False, folds: bool = True) -> Ops:
     """The operations of a transformer layer besides attention: fused kernels, or plain PyTorch.
 
-    With `packed`, the products of plain operations on a CPU are oneDNN's, if it has them.
+    With `packed`, the products of plain operations on a CPU are oneDNN's, if it has them. For `folds` see `TritonOps`.
     """
     if not fused:
         return PackedOps() if packed and device.type == "cpu" and packing_serves() else TorchOps()
     from voxcpm_grpc.layers.fused import TritonOps
 
     # The tiles need the shared memory and the matrix unit of Hopper.
-    return TritonOps(device, tiled=is_hopper(device))
+    return TritonOps(device, tiled=is_hopper(device), folds=folds)
 
 
 def is_hopper(device: torch.device) -> bool:

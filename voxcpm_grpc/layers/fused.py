@@ -30,16 +30,17 @@ class TritonOps:
     row may depend on the number of rows, because another number may select another kernel.
     """
 
-    def __init__(self, device: torch.device, *, tiled: bool) -> None:
+    def __init__(self, device: torch.device, *, tiled: bool, folds: bool = True) -> None:
         """`tiled` enables the kernels for two rows and more that are written for Hopper, where they are fast.
 
-        Otherwise cuBLAS's products serve.
+        Otherwise cuBLAS's products serve. Without `folds` norms keep their weights, and rows are rounded where the
+        plain operations round them.
         """
         self.packets = new_packets(device)
-        self.tiled = tiled
+        self.tiled, self.folds = tiled, folds
 
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
-        if norm.weight is None or linear.bias is not None:
+        if not self.folds or norm.weight is None or linear.bias is not None:
             return norm, linear
         low_rank = linear.low_rank and linear.low_rank.behind(norm.weight)
         return RMSNorm(None, norm.eps), Linear(linear.weight * norm.weight, low_rank=low_rank)
@@ -49,18 +50,20 @@ class TritonOps:
 
     def norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
         x, weight, adapter = stream.x, linear.weight, stream.adapter
-        if len(x) == 1 and norm.weight is None and linear.bias is None:
-            update = linear.row_update(adapter)
-            out = gemv_norm_linear(x, norm.eps, weight, update, weight_scale=linear.weight_scale)
+        folded = norm.weight is None
+        if len(x) == 1 and linear.bias is None and (folded or linear.low_rank is None):
+            update, gain = linear.row_update(adapter), norm.weight
+            out = gemv_norm_linear(x, norm.eps, weight, update, gain=gain, weight_scale=linear.weight_scale)
             if update is not None:
                 update.add(out)
             return out
         tile = self._tile(Epilogue.NONE, x, linear)
-        if tile is None or norm.weight is not None:
+        if tile is None or not (folded or linear.low_rank is None):
             return linear(rms_norm(x, norm.weight, norm.eps), adapter)
         update = linear.update_beside(x, adapter, eps=norm.eps)
-        counted, late = self._counted(stream, norm), update is not None
-        out = norm_linear(*counted, norm.eps, weight, tile, weight_scale=linear.weight_scale, late=late)
+        (x, squares, gain), late = self._counted(stream, norm), update is not None
+        scales = linear.weight_scale
+        out = norm_linear(x, squares, norm.eps, weight, tile, gain=gain, weight_scale=scales, late=late)
         if update is not None:
             update.add(out)
         return out
@@ -78,11 +81,13 @@ class TritonOps:
         x, weight = stream.x, gate_up.weight
         if stream.adapter is not None and gate_up.low_rank is not None:
             return swiglu(self.norm_linear(stream, norm, gate_up))  # the update belongs in front of the activation
-        if len(x) == 1 and norm.weight is None and gate_up.bias is None:
-            return gemv_norm_gated(x, norm.eps, weight, weight_scale=gate_up.weight_scale)
+        if len(x) == 1 and gate_up.bias is None:
+            return gemv_norm_gated(x, norm.eps, weight, gain=norm.weight, weight_scale=gate_up.weight_scale)
         tile = self._tile(Epilogue.GATED, x, gate_up)
         if tile is not None:
-            return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile, weight_scale=gate_up.weight_scale)
+            x, squares, gain = self._counted(stream, norm)
+            scales = gate_up.weight_scale
+            return norm_gated(x, squares, norm.eps, weight, tile, gain=gain, weight_scale=scales)
         if norm.weight is not None or gate_up.bias is not None:
             return swiglu(gate_up(rms_norm(x, norm.weight, norm.eps)))
         cut = self._gated_cut(x, weight)
@@ -163,11 +168,11 @@ class TritonOps:
         wide = widened(x, rows)
         return x if wide is None else wide
 
-    def _counted(self, stream: ResidualStream, norm: RMSNorm) -> tuple[Tensor, Tensor | None]:
-        """The stream and its squares, with which the kernel normalizes.
+    def _counted(self, stream: ResidualStream, norm: RMSNorm) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The stream, its squares and the weight of the norm, with which the kernel normalizes.
 
-        Without squares, or with a weight in the norm, the stream is normalized here and the squares are None.
+        Without squares the stream is normalized here, and the others are None.
         """
-        if stream.squares is None or norm.weight is not None:
-            return rms_norm(stream.x, norm.weight, norm.eps), None
-        return stream.x, stream.squares
+        if stream.squares is None:
+            return rms_norm(stream.x, norm.weight, norm.eps), None, None
+        return stream.x, stream.squares, norm.weight

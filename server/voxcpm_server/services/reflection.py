@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import cache
@@ -100,7 +101,22 @@ class Reflection(reflection.aio.ReflectionServicer):  # pyright: ignore[reportAt
                     if answer.HasField("file_descriptor_response"):
                         files = answer.file_descriptor_response.file_descriptor_proto
                         files[:] = map(_with_json_names, files)
-                    await context.write(answer)
+                    await _write(context, answer)
+
+
+async def _write(context: grpc.aio.ServicerContext, answer: Any) -> None:
+    """Write an answer. The end of the call waits for it.
+
+    gRPC sends the header with the first answer, and would send it again with the status if this write was cancelled.
+    That fails, and the caller gets no status.
+    """
+    writing = asyncio.ensure_future(context.write(answer))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        with suppress(grpc.aio.BaseError):  # the connection is gone
+            await writing
+        raise
 
 
 @cache

@@ -36,6 +36,16 @@ def test_all_products_agree_with_the_reference(gemv, target, agree, sizes):
     agree(gemv.gemv_linear_add(x, half, residual, 0.5), expected)
 
 
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_a_gain_multiplies_the_normalized_row(gemv, target, agree, sizes):
+    x, _, weight = operands(target, *sizes)
+    gain = (1 + 0.3 * torch.randn(sizes[0])).to(*target)
+    agree(gemv.gemv_norm_linear(x, 1e-5, weight, gain=gain), reference.norm_linear(x, 1e-5, weight, gain=gain))
+    agree(gemv.gemv_norm_gated(x, 1e-5, weight, gain=gain), reference.norm_gated(x, 1e-5, weight, gain=gain))
+    with pytest.raises(ValueError, match="gain"):
+        gemv.gemv_norm_gated(x, 1e-5, weight, gain=gain[1:])
+
+
 @needs_hopper
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_all_products_with_weights_of_8_bits_agree(gemv, target, agree, sizes):

@@ -51,6 +51,19 @@ def test_norm_gated(skinny_gemm, target, agree, rows, shape):
     agree(out, exact(reference.norm_gated, x, 1e-5, weight))
 
 
+@pytest.mark.parametrize("rows", [1, 22])
+@every_tile
+def test_a_gain_multiplies_the_normalized_rows(skinny_gemm, target, agree, rows, shape):
+    x, _, weight = operands(target, rows, 192, 128)
+    gain = (1 + 0.3 * torch.randn(192)).to(*target)
+    squares, tile = x.float().square().view(rows, 2, -1).sum(-1).t().contiguous(), skinny_gemm.Tile(**shape)
+    for name in ("norm_linear", "norm_gated"):
+        out = getattr(skinny_gemm, name)(x, squares, 1e-5, weight, tile, gain=gain)
+        agree(out, getattr(reference, name)(x, 1e-5, weight, gain=gain))
+        with pytest.raises(ValueError, match="gain"):
+            getattr(skinny_gemm, name)(x, None, 1e-5, weight, tile, gain=gain)
+
+
 @needs_hopper
 @pytest.mark.parametrize("splits", [1, 3])
 @every_tile

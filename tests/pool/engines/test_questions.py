@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from support.servers.waiting import until
+from support.servers.waiting import NEVER_SECONDS, until
 
 from voxcpm_grpc.ipc.front_messages import AskFront, FromFront, FrontAnswers
 from voxcpm_grpc.ipc.messages import Command, Report
@@ -51,8 +51,14 @@ class Host:
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    monkeypatch.setattr(questions, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(questions, "ANSWER_SECONDS", NEVER_SECONDS)
     yield Host()
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch, host: Host) -> None:
+    """What does not answer soon is late. A busy host may delay the other answers, so no test asks for these, too."""
+    monkeypatch.setattr(questions, "ANSWER_SECONDS", 0.05)
 
 
 async def test_the_host_asks_every_front_that_is_ready(host):
@@ -65,7 +71,7 @@ async def test_a_front_asks_the_others_by_their_names(host):
     assert await host.fronts["a"].questions.ask_others("name") == {"front b": b"front b", "front c": b"front c"}
 
 
-async def test_a_front_that_knows_nothing_fails_or_is_late_is_left_out(host, caplog):
+async def test_a_front_that_knows_nothing_fails_or_is_late_is_left_out(host, late, caplog):
     async def fail() -> bytes:
         raise ZeroDivisionError
 
@@ -80,7 +86,7 @@ async def test_a_front_that_knows_nothing_fails_or_is_late_is_left_out(host, cap
     assert "a question about topic cannot be answered" in caplog.text
 
 
-async def test_a_host_that_does_not_answer_ends_the_question(host):
+async def test_a_host_that_does_not_answer_ends_the_question(late):
     asked: list[Report] = []
     assert await FrontQuestions("front 0", asked.append).ask_others("name") == {}
     assert len(asked) == 1

@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 import trustme
 from support.servers.operated import operated
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc import __version__
 from voxcpm_grpc.logs import JsonFormatter
 from voxcpm_grpc.settings.security import TlsSettings
+from voxcpm_server import summary
 from voxcpm_server.auth.keys import create
 from voxcpm_server.summary import public
+
+
+@pytest.fixture(autouse=True)
+def engine_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The summary waits for the engine, however busy the host is."""
+    monkeypatch.setattr(summary, "ANSWER_SECONDS", HANG_SECONDS)
 
 
 def summaries(caplog) -> list[str]:

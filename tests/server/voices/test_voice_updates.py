@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from support.servers.uploads import add_hifi, add_prompt, recording
-from support.servers.voice_stores import DAY, listed, voice
+from support.servers.voice_stores import DAY, FaultyObjects, listed, voice
+from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import NotFound
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.values.inputs import VoiceOptions
+from voxcpm_server.values.voice import VoiceKind
+from voxcpm_server.voices.store.records import StoredVoice
+from voxcpm_server.voices.store.store import VoiceStore
 
 
 def options(name: str = "", labels: dict[str, str] | None = None, ttl: int = 0) -> pb.VoiceOptions:
@@ -83,6 +90,92 @@ async def test_updates_of_several_servers_leave_one_voice_with_all_its_names(ser
     for store in stores:
         with pytest.raises(NotFound):
             await store.load(first.id)
+
+
+async def test_a_change_on_top_of_one_that_is_being_withdrawn_loses_no_name(servers):
+    """The slow server plans, then the fast one changes the voice, then the slow one writes and finds that out.
+
+    Before it has removed what it wrote, a third server changes the voice.
+    """
+    fast, slow, third = (servers.open() for _ in range(3))
+    _, objects, others = servers.objects
+    [(first, _)] = await fast.add(voice(display_name="first"))
+    servers.clock.now += 1
+    objects.block("write", ".latents")
+    behind = asyncio.create_task(slow.add(voice(), options=VoiceOptions(display_name="slow")))
+    await until(lambda: objects.count("write", ".latents"))
+    servers.clock.now -= 1  # the version of the slow server is the newest
+    await fast.add(voice(), options=VoiceOptions(display_name="fast"))
+    objects.block("write", ".deleted")
+    await until(lambda: objects.count("write", ".deleted"))
+    last = asyncio.create_task(third.add(voice(), options=VoiceOptions(display_name="third")))
+    await until(lambda: last.done() or others.count("write", ".deleted"))
+    objects.unblock()
+    await asyncio.gather(behind, last)
+    for store in (fast, slow, third):
+        found = await store.find(first.id)
+        assert {one.name for one in found.names} == {"first", "fast", "slow", "third"}
+    assert servers.names.count(f"{first.id}.voice") == 1
+
+
+def change_at_each_read(
+    objects: FaultyObjects, store: VoiceStore, names: Sequence[str], changed: StoredVoice | None = None
+) -> None:
+    """Another server gives a voice one of these names before each read of its objects."""
+    stored = changed or voice()
+    loop, left, read = asyncio.get_running_loop(), iter(names), objects.read
+
+    def changed_before(*wanted: str) -> dict[str, bytes]:
+        if wanted[0].startswith(stored.voice.id) and (name := next(left, "")):
+            change = store.add(stored, options=VoiceOptions(display_name=name))
+            asyncio.run_coroutine_threadsafe(change, loop).result(HANG_SECONDS)
+        return read(*wanted)
+
+    objects.read = changed_before
+
+
+async def test_a_voice_that_is_changed_whenever_it_is_read_keeps_its_names(servers):
+    one, other = servers.open(), servers.open()
+    [(first, _)] = await one.add(voice(display_name="first"))
+    names = ["a", "b", "c", "d"]
+    change_at_each_read(servers.objects[1], one, names)
+    [(changed, reused)] = await other.add(voice(), options=VoiceOptions(display_name="last"))
+    assert reused
+    assert {one.name for one in changed.names} == {"first", "last", *names}
+    assert {one.name for one in (await one.find(first.id)).names} == {"first", "last", *names}
+
+
+@pytest.mark.parametrize("call", ["find", "load", "page", "named"])
+async def test_a_voice_that_is_changed_whenever_it_is_read_is_found(servers, call):
+    one, other = servers.open(), servers.open()
+    [(first, _)] = await one.add(voice(display_name="first"))
+    change_at_each_read(servers.objects[1], one, ["a", "b", "c", "d"])
+    found: Any = await getattr(other, call)(*{"page": [], "named": ["first"]}.get(call, [first.id]))
+    match call:
+        case "find":
+            assert found.id == first.id
+        case "load":
+            assert found.voice.id == first.id
+        case "page":
+            assert [voice.id for voice in found[0]] == [first.id]
+        case "named":
+            assert [voice.id for voice in found] == [first.id]
+
+
+async def test_a_member_of_a_voice_that_is_being_changed_is_not_deleted_with_another(servers):
+    one, other = servers.open(), servers.open()
+    [(member, _)] = await one.add(voice("member"))
+    hifis = [
+        replace(
+            made := voice(name, kind=VoiceKind.HIFI, prompt_id=member.id, reference_id=member.id), reference=made.prompt
+        )
+        for name in ("one", "other")
+    ]
+    await one.add(*hifis)
+    change_at_each_read(servers.objects[1], one, ["a"], hifis[1])
+    await other.delete(hifis[0].voice.id, cascade=True)
+    assert (await one.find(hifis[1].voice.id)).display_name == "a"
+    assert (await one.find(member.id)).id == member.id
 
 
 async def test_a_voice_that_is_deleted_during_its_update_stays_deleted_or_is_stored_anew(servers):

@@ -38,7 +38,7 @@ class FaultyObjects(Objects):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.calls: list[tuple[str, tuple[str, ...]]] = []
-        self.blocked: str | None = None  # the method that waits for `unblock`; empty for all of them
+        self.blocked: tuple[str, str] | None = None  # the method that waits, or "" for all, and the ending of a name
         self.unblocked = threading.Event()
         self.lost = False
         self.writes_left: int | None = None
@@ -67,19 +67,29 @@ class FaultyObjects(Objects):
     def _record(self, verb: str, *names: str) -> None:
         self.calls.append((verb, names))
         self.threads.add(threading.current_thread().name)
-        if self.blocked is not None and self.blocked in ("", verb):
+        if self._blocks(verb, names):
             assert self.unblocked.wait(HANG_SECONDS), "the test did not unblock the call"
         if self.lost:
             raise Unavailable("the store cannot be reached", retry_after=5)
 
-    def block(self, verb: str = "") -> None:
-        """Block calls of one method, or of all, until `unblock`."""
-        self.unblocked.clear()
-        self.blocked = verb
+    def block(self, verb: str = "", ending: str = "") -> None:
+        """Block calls of one method, or of all, until `unblock`; only those with a name of this ending.
+
+        Calls that were blocked before continue.
+        """
+        self.unblocked.set()
+        self.unblocked = threading.Event()
+        self.blocked = verb, ending
 
     def unblock(self) -> None:
         self.blocked = None
         self.unblocked.set()
+
+    def _blocks(self, verb: str, names: tuple[str, ...]) -> bool:
+        if self.blocked is None:
+            return False
+        method, ending = self.blocked
+        return method in ("", verb) and any(name.endswith(ending) for name in names)
 
     def count(self, verb: str, ending: str) -> int:
         """The number of calls of a method with a name of this ending."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from subprocess import PIPE
 
 import pytest
@@ -16,6 +17,7 @@ from benchmarks.measuring.environment import ROOT
 
 pytestmark = pytest.mark.timeout(600)  # the commands load models, and start servers and measure them
 LONGEST = 240  # seconds of a command
+HELD_SECONDS = 30  # seconds for the output of a command whose processes were killed
 
 
 def finished(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -27,11 +29,23 @@ def finished(command: list[str]) -> subprocess.CompletedProcess[str]:
         try:
             out, err = process.communicate(timeout=LONGEST)
         except subprocess.TimeoutExpired:
+            status = process.poll()
             process.send_signal(signal.SIGABRT)
             process.wait()
-            os.killpg(process.pid, signal.SIGKILL)  # the servers that it has started
-            pytest.fail(f"the command took {LONGEST} s:\n" + "\n".join(process.communicate()))
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the servers that it has started
+            took = "did not end" if status is None else f"ended with {status}, but processes of it did not,"
+            pytest.fail(f"the command {took} within {LONGEST} s:\n{rest_of(process)}")
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def rest_of(process: subprocess.Popen[str]) -> str:
+    """The output of a command that was killed, as far as no other process still holds it."""
+    try:
+        return "\n".join(process.communicate(timeout=HELD_SECONDS))
+    except subprocess.TimeoutExpired as held:
+        parts = [part or b"" for part in (held.stdout, held.stderr)]
+        return "\n".join(part if isinstance(part, str) else part.decode(errors="replace") for part in parts)
 
 
 def run(tmp_path, *words: str) -> dict:
@@ -81,7 +95,7 @@ def test_history(tmp_path):
 
 
 def test_interference(tmp_path):
-    flags = ("--steps", "20", "--timesteps", "4", "--upload-seconds", "3", "--calls", "3")
+    flags = ("--steps", "20", "--timesteps", "4", "--upload-seconds", "3", "--calls", "3", "--limit", "200")
     rows = run(tmp_path, "benchmarks.interference", *flags, *UNTIMED)["rows"]
     streams, readers = ["gaps alone", "gaps beside uploads", "uploads"], ["first audio", "silence"]
     assert [row["name"] for row in rows] == [*streams, *(f"{name} beside slow readers" for name in readers), "refusals"]

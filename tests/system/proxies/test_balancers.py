@@ -89,7 +89,7 @@ def test_the_tests_of_any_server_pass_and_both_servers_take_part(lasting):
 
 
 async def test_streams_that_are_not_read_hold_up_no_other_stream_of_their_client(lasting):
-    async with grpc.aio.insecure_channel(lasting.address, SMALL_WINDOW) as channel, asyncio.timeout(HANG_SECONDS):
+    async with grpc.aio.insecure_channel(lasting.address, SMALL_WINDOW) as channel:
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
         unread = [Listener(stub, seed) for seed in range(4)]
         for listener in unread:

@@ -20,15 +20,23 @@ _HELD = 128  # bytes of weights in the registers of a thread: eight loads of 16 
 
 
 def gemv_norm_linear(
-    x: Tensor, eps: float, weight: Tensor, update: RowUpdate | None = None, *, weight_scale: Tensor | None = None
+    x: Tensor,
+    eps: float,
+    weight: Tensor,
+    update: RowUpdate | None = None,
+    *,
+    gain: Tensor | None = None,
+    weight_scale: Tensor | None = None,
 ) -> Tensor:
-    """Computes `reference.norm_linear` for one row, and prepares the `update` of the result."""
-    return _launch(x, weight, weight.shape[0], eps=eps, update=update, weight_scale=weight_scale)
+    """Computes `reference.norm_linear` for one row, and prepares the `update` of the result, which has no `gain`."""
+    return _launch(x, weight, weight.shape[0], eps=eps, gain=gain, update=update, weight_scale=weight_scale)
 
 
-def gemv_norm_gated(x: Tensor, eps: float, weight: Tensor, *, weight_scale: Tensor | None = None) -> Tensor:
+def gemv_norm_gated(
+    x: Tensor, eps: float, weight: Tensor, *, gain: Tensor | None = None, weight_scale: Tensor | None = None
+) -> Tensor:
     """Computes `reference.norm_gated` for one row."""
-    return _launch(x, weight, weight.shape[0] // 2, eps=eps, gated=True, weight_scale=weight_scale)
+    return _launch(x, weight, weight.shape[0] // 2, eps=eps, gain=gain, gated=True, weight_scale=weight_scale)
 
 
 def gemv_linear_add(
@@ -50,6 +58,7 @@ def _launch(
     outputs: int,
     *,
     eps: float | None = None,
+    gain: Tensor | None = None,
     gated: bool = False,
     residual: Tensor | None = None,
     scale: float = 1.0,
@@ -59,6 +68,8 @@ def _launch(
     rows, inputs = x.shape
     if rows != 1:
         raise ValueError(f"x has {rows} rows, this kernel takes one")
+    if gain is not None and (update is not None or gain.shape != (inputs,) or not gain.is_contiguous()):
+        raise ValueError(f"gain must be contiguous with {inputs} values, and an update takes none")
     if not x.is_contiguous() or not weight.is_contiguous() or (residual is not None and not residual.is_contiguous()):
         raise ValueError("x, weight and residual must be contiguous")
     block = triton.next_power_of_2(inputs)
@@ -74,6 +85,7 @@ def _launch(
         weight,
         out if weight_scale is None else weight_scale,
         out if residual is None else residual,
+        out if gain is None else gain,
         out,
         eps or 0.0,
         scale,
@@ -87,6 +99,7 @@ def _launch(
         LOW_COLUMNS=low_columns,
         BLOCK=block,
         NORM=eps is not None,
+        GAIN=gain is not None,
         GATED=gated,
         ADD=residual is not None,
         SCALED=weight_scale is not None,
@@ -103,6 +116,7 @@ def _gemv_kernel(
     weight,
     weight_scale,
     residual,
+    gain,
     out,
     eps,
     scale,
@@ -119,6 +133,7 @@ def _gemv_kernel(
     LOW_COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
     NORM: tl.constexpr,
+    GAIN: tl.constexpr,
     GATED: tl.constexpr,
     ADD: tl.constexpr,
     SCALED: tl.constexpr,
@@ -145,10 +160,16 @@ def _gemv_kernel(
         step = tl.load(weight_scale + column, mask=present, other=0.0)
         if GATED:
             up_step = tl.load(weight_scale + OUTPUTS + column, mask=present, other=0.0)
+    factor = tl.full([1, BLOCK], 1.0, tl.float32)
+    if GAIN:
+        factor = tl.load(gain + k[None, :], mask=inside, other=0.0).to(tl.float32)
     wait(OVERLAP)
     entry = tl.load(x + k[None, :], mask=inside, other=0.0).to(tl.float32)
     if NORM:
         entry *= tl.rsqrt(tl.sum(entry * entry, 1)[:, None] / INPUTS + eps)
+    if GAIN:  # rounded before and after the gain, as an RMSNorm of its own is
+        kind = out.dtype.element_ty
+        entry = (entry.to(kind).to(tl.float32) * factor).to(kind).to(tl.float32)
     acc = tl.sum(gate.to(tl.float32) * entry, 1) * step
     if GATED:
         acc = acc * tl.sigmoid(acc) * (tl.sum(up.to(tl.float32) * entry, 1) * up_step)

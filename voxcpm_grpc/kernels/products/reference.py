@@ -12,14 +12,17 @@ from torch.nn.functional import linear
 from voxcpm_grpc.kernels.rows.reference import rms_norm, swiglu
 
 
-def norm_linear(x: Tensor, eps: float, weight: Tensor) -> Tensor:
-    """Each row of x [t, c], divided by its root mean square, times weight [o, c] -> [t, o]. Sums are float32."""
-    return linear(rms_norm(x, None, eps), weight)
+def norm_linear(x: Tensor, eps: float, weight: Tensor, *, gain: Tensor | None = None) -> Tensor:
+    """Each row of x [t, c], divided by its root mean square, times weight [o, c] -> [t, o]. Sums are float32.
+
+    gain [c] multiplies the rows before the weight does; None: it is a part of the weight.
+    """
+    return linear(rms_norm(x, gain, eps), weight)
 
 
-def norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
+def norm_gated(x: Tensor, eps: float, weight: Tensor, *, gain: Tensor | None = None) -> Tensor:
     """silu(gate) * up of `norm_linear` with weight [2f, c], gate first -> [t, f]."""
-    return swiglu(norm_linear(x, eps, weight))
+    return swiglu(norm_linear(x, eps, weight, gain=gain))
 
 
 def linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Tensor:

@@ -47,6 +47,7 @@ def norm_linear(
     weight: Tensor,
     tile: Tile,
     *,
+    gain: Tensor | None = None,
     weight_scale: Tensor | None = None,
     late: bool = False,
 ) -> Tensor:
@@ -54,16 +55,23 @@ def norm_linear(
 
     `squares` [parts, t] float32 holds partial sums of squares of each row of x. None: x is already normalized.
     """
-    outputs = weight.shape[0]
-    return _launch(x, weight, tile, outputs=outputs, weight_scale=weight_scale, squares=squares, eps=eps, late=late)
+    norm = {"squares": squares, "eps": eps, "gain": gain}
+    return _launch(x, weight, tile, outputs=weight.shape[0], weight_scale=weight_scale, late=late, **norm)
 
 
 def norm_gated(
-    x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, tile: Tile, *, weight_scale: Tensor | None = None
+    x: Tensor,
+    squares: Tensor | None,
+    eps: float,
+    weight: Tensor,
+    tile: Tile,
+    *,
+    gain: Tensor | None = None,
+    weight_scale: Tensor | None = None,
 ) -> Tensor:
     """Computes `reference.norm_gated`. `squares` as for `norm_linear`."""
-    outputs = weight.shape[0] // 2
-    return _launch(x, weight, tile, outputs=outputs, weight_scale=weight_scale, squares=squares, eps=eps, gated=True)
+    norm = {"squares": squares, "eps": eps, "gain": gain}
+    return _launch(x, weight, tile, outputs=weight.shape[0] // 2, weight_scale=weight_scale, gated=True, **norm)
 
 
 def linear_add(
@@ -104,6 +112,7 @@ def _launch(
     weight_scale: Tensor | None = None,
     squares: Tensor | None = None,
     eps: float = 0.0,
+    gain: Tensor | None = None,
     gated: bool = False,
     residual: Tensor | None = None,
     scale: float = 1.0,
@@ -113,8 +122,10 @@ def _launch(
     rows, inputs = x.shape
     if inputs % (tile.splits * tile.depth) or outputs % tile.columns:
         raise ValueError(f"{tile} does not divide {inputs} inputs and {outputs} outputs")
-    if not all(part.is_contiguous() for part in (x, weight, weight_scale, residual, squares) if part is not None):
-        raise ValueError("x, weight, weight_scale, residual and squares must be contiguous")
+    if not all(part.is_contiguous() for part in (x, weight, weight_scale, residual, squares, gain) if part is not None):
+        raise ValueError("x, weight, weight_scale, residual, squares and gain must be contiguous")
+    if gain is not None and (squares is None or gain.shape != (inputs,)):
+        raise ValueError(f"gain must have {inputs} values, and needs squares")
     tiles, blocks = outputs // tile.columns, triton.cdiv(rows, tile.rows)
     out = x.new_empty(rows, outputs)
     part = x.new_empty(tile.splits, rows, outputs, dtype=torch.float32) if tile.splits > 1 else out
@@ -126,6 +137,7 @@ def _launch(
         weight,
         out if weight_scale is None else weight_scale,
         out if residual is None else residual,
+        out if gain is None else gain,
         out,
         out if made is None else made,
         part,
@@ -142,6 +154,7 @@ def _launch(
         STAGES=tile.stages,
         PARTS=parts,
         PART_BLOCK=triton.next_power_of_2(max(parts, 1)),
+        GAIN=gain is not None,
         GATED=gated,
         ADD=residual is not None,
         SWAP=tile.swap,
@@ -168,6 +181,7 @@ def _skinny_gemm_kernel(
     weight,
     weight_scale,
     residual,
+    gain,
     out,
     made,
     part,
@@ -184,6 +198,7 @@ def _skinny_gemm_kernel(
     STAGES: tl.constexpr,
     PARTS: tl.constexpr,
     PART_BLOCK: tl.constexpr,
+    GAIN: tl.constexpr,
     GATED: tl.constexpr,
     ADD: tl.constexpr,
     SWAP: tl.constexpr,
@@ -220,8 +235,15 @@ def _skinny_gemm_kernel(
         index = tl.arange(0, PART_BLOCK)
         known = (index < PARTS)[:, None] & present[None, :]
         parts = tl.load(squares + index[:, None] * rows + row[None, :], mask=known, other=0.0)
+    factor = acc
+    if GAIN:
+        factor = tl.rsqrt(tl.sum(parts, 0) / INPUTS + eps)[:, None]
     for k in tl.range(0, SHARE, DEPTH, num_stages=STAGES):  # pyright: ignore[reportGeneralTypeIssues]
         entry = tl.load(x_where + k, mask=mask, other=0.0)
+        if GAIN:  # rounded before and after the gain, as an RMSNorm of its own is
+            kind = x.dtype.element_ty
+            weights = tl.load(gain + start + k + step).to(tl.float32)[None, :]
+            entry = ((entry.to(tl.float32) * factor).to(kind).to(tl.float32) * weights).to(kind)
         tile = convert(tl.load(weight_where + k), x.dtype.element_ty, SWAP)
         if SWAP:
             acc = tl.dot(tl.trans(tile), tl.trans(entry), acc, input_precision="ieee")
@@ -232,7 +254,7 @@ def _skinny_gemm_kernel(
         acc = tl.trans(acc)
     if SCALED:
         acc *= tl.load(weight_scale + source)[None, :] * conversion_scale(weight.dtype.element_ty, x.dtype.element_ty)
-    if PARTS > 0:
+    if PARTS > 0 and not GAIN:
         # The scale of the norm is the same for all inputs of a row, so it can be applied to the sum.
         factor = tl.rsqrt(tl.sum(parts, 0) / INPUTS + eps)[:, None]
         acc *= factor

@@ -57,3 +57,9 @@ def locate_rows(
     write = block_table[slot, at // page_size].long() * page_size + at % page_size
     starts = torch.arange(len(slot) + 1, dtype=torch.int32, device=slot.device)
     return at, (at + 1).int(), block_table[slot, :pages], write, starts
+
+
+def norm_heads(q: Tensor, k: Tensor, q_weight: Tensor, k_weight: Tensor, eps: float) -> None:
+    """Replace q [t, h, d] and k [t, g, d] by the `rms_norm` of each of their heads, with weights [d]."""
+    q.copy_(rms_norm(q, q_weight, eps))
+    k.copy_(rms_norm(k, k_weight, eps))

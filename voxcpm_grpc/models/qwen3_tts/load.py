@@ -23,10 +23,19 @@ from voxcpm_grpc.models.qwen3_tts.config.codec import SpeakerConfig
 from voxcpm_grpc.models.qwen3_tts.config.config import DEFAULT_POSITIONS, Generation, Qwen3Config
 from voxcpm_grpc.models.qwen3_tts.config.parse import parse_model
 from voxcpm_grpc.models.qwen3_tts.family import MODEL_FILE, MODEL_TYPE
+from voxcpm_grpc.models.qwen3_tts.kernels import reference
 from voxcpm_grpc.models.qwen3_tts.layouts import Layout
 from voxcpm_grpc.models.qwen3_tts.model import Networks, Qwen3TTS
 from voxcpm_grpc.models.qwen3_tts.predictor import Predictor
-from voxcpm_grpc.models.qwen3_tts.talker import CodeEmbedding, Talker, TextProjection
+from voxcpm_grpc.models.qwen3_tts.talker import (
+    CodeEmbedding,
+    FusedHeadNorms,
+    HeadNorms,
+    StepInputs,
+    Talker,
+    TextProjection,
+    TextTable,
+)
 from voxcpm_grpc.models.qwen3_tts.tokenizer import TextTokenizer
 from voxcpm_grpc.request import ModelInfo
 
@@ -86,13 +95,25 @@ def positions_of(config: Qwen3Config, options: LoadOptions) -> int:
 def read_networks(config: Qwen3Config, positions: int, weights: Weights, attention: Attention) -> Networks:
     """Take all tensors of the talker from `weights`. Call `layers.weights.check` afterwards, which reports faults."""
     device, scope = weights.device, weights.scope("talker")
-    ops = choose_ops(False, device, packed=weights.dtype == torch.float32)
+    fused = device.type == "cuda" and attention.capturable
+    ops = choose_ops(fused, device, packed=weights.dtype == torch.float32, folds=False)
     text, codes = TextProjection(config, scope), CodeEmbedding(config, scope)
+    rows = text if device.type == "cpu" else text.table()
+    pad = config.text_marks.tts_pad_token_id
+    inputs, slots = StepInputs(codes, rows, pad), reference
+    if fused and isinstance(rows, TextTable):
+        from voxcpm_grpc.models.qwen3_tts.kernels import slot_state as slots
+        from voxcpm_grpc.models.qwen3_tts.kernels.embeddings import FusedInputs
+
+        inputs = FusedInputs(codes.table, codes.starts, rows.rows, pad)
+    norms = FusedHeadNorms if fused else HeadNorms
     return Networks(
-        text=text if device.type == "cpu" else text.table(),
+        text=rows,
         codes=codes,
-        talker=Talker(config, positions, attention, ops, scope),
-        predictor=Predictor(config, codes, ops, scope.scope("code_predictor")),
+        inputs=inputs,
+        talker=Talker(config, positions, attention, ops, scope, norms=norms),
+        predictor=Predictor(config, codes, ops, scope.scope("code_predictor"), fused=fused),
+        slots=slots,
     )
 
 

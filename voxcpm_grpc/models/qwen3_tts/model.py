@@ -6,9 +6,10 @@ a slot.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -79,8 +80,10 @@ class Networks:
 
     text: TextRows
     codes: CodeEmbedding
+    inputs: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # `StepInputs`
     talker: Talker
     predictor: Predictor
+    slots: ModuleType  # `kernels.reference` or `kernels.slot_state` stores the results of a step
 
 
 class Qwen3TTS(base.SpeechModel):
@@ -263,13 +266,22 @@ class Qwen3TTS(base.SpeechModel):
         first = draw(logits, options, self._noise(*points, range(1), logits.shape[-1])[:, 0])
         noise = self._noise(*points, range(1, groups), self.config.codes)
         options = Options(own.code_temperature[slot], own.code_top_k[slot], own.code_cut[slot])
-        codes = self.networks.predictor(hidden, first, lambda logits, group: draw(logits, options, noise[:, group - 1]))
-        entry = (own.first[slot] + step).clamp(max=own.codes.shape[1] - 1)
-        own.codes.flatten(0, 1).index_copy_(0, slot * own.codes.shape[1] + entry, codes.to(torch.int16))
-        own.seen.flatten().index_fill_(0, slot * own.seen.shape[1] + first, True)
-        own.current.index_copy_(0, slot, codes)
-        own.stop.index_copy_(0, slot, self._end[first])
-        own.finite.index_copy_(0, slot, hidden.isfinite().all(-1))
+        codes = self.networks.predictor(
+            hidden, first, lambda logits, group: draw(logits.float(), options, noise[:, group - 1])
+        )
+        self.networks.slots.store_codes(
+            slot,
+            codes,
+            hidden,
+            self.config.marks.codec_eos_token_id,
+            first=own.first,
+            step=state.step,
+            kept=own.codes,
+            seen=own.seen,
+            current=own.current,
+            stop=own.stop,
+            finite=own.finite,
+        )
 
     def allowed(self, logits: Tensor, early: Tensor) -> Tensor:
         """Logits [b, v] of first codes, -inf at ids that are none, and at the end while it is too `early`, bool [b]."""
@@ -296,10 +308,6 @@ class Qwen3TTS(base.SpeechModel):
         decoded: torch.cuda.Event | None = None,
     ) -> None:
         own, slot = state.model, rows.slot
-        step, last = state.step[slot], own.text.shape[1] - 1
-        text = torch.where(step < own.read[slot], own.text[slot, step.clamp(max=last)].long(), self._pad)
-        x = self.networks.codes.summed(own.current[slot]) + self.networks.text(text)
-        own.hidden.index_copy_(0, slot, self.networks.talker(x, rows.position, kv, rows.paged))
-        running = slot != len(own.hidden) - 1
-        for counter in (state.position, state.step):
-            counter.index_copy_(0, slot, counter[slot] + running)
+        x = self.networks.inputs(slot, state.step, own.read, own.text, own.current)
+        hidden = self.networks.talker(x, rows.position, kv, rows.paged)
+        self.networks.slots.store_hidden(slot, hidden, own.hidden, state.position, state.step)

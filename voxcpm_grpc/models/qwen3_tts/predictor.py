@@ -6,6 +6,8 @@ Dimensions: b sequences, h width of the talker, e width of the predictor, v code
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from torch import Tensor
 from voxcpm_grpc.attention import Rotation
 from voxcpm_grpc.kernels.attention import reference
 from voxcpm_grpc.layers.linear import Linear
-from voxcpm_grpc.layers.ops import Ops
+from voxcpm_grpc.layers.ops import Ops, ResidualStream
 from voxcpm_grpc.layers.rope import build_rope
 from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.layers.weights import Weights
@@ -24,26 +26,67 @@ Choose = Callable[[Tensor, int], Tensor]
 """Chooses codes int64 [b] by logits float32 [b, v], for the code of this number in the step, from 1 on."""
 
 
+class StepAttention(Protocol):
+    """Attention over the tokens of a step."""
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, layer: int, kv: Tensor, start: int, wanted: range | None = None
+    ) -> Tensor:
+        """Attention of new tokens q [n, b, h, d] with k and v [n, b, g, d], at positions from `start` on.
+
+        kv [layers, 2, q, b, g, d] has the keys and values of the tokens before, and gets theirs. Heads are normalized
+        and rotated here. Returns [n, b, h, d], or the `wanted` ones of the new tokens.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAttention:
+    """`StepAttention` by separate operations."""
+
+    norms: HeadNorms
+    rope: Rotation  # of all positions of a step
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, layer: int, kv: Tensor, start: int, wanted: range | None = None
+    ) -> Tensor:
+        stop = start + len(k)
+        wanted = range(len(k)) if wanted is None else wanted
+        rotate = Rotation(self.rope.cos[start:stop], self.rope.sin[start:stop])
+        q, k = self.norms(q, k, layer)
+        q, k = rotate(q), rotate(k)
+        keys, values = kv[layer].unbind(0)
+        keys[start:stop], values[start:stop] = k, v
+        place = torch.arange(start + wanted.start, start + wanted.stop, device=q.device)
+        seen = place[:, None] >= torch.arange(stop, device=q.device)
+        return reference.attention(q[wanted.start : wanted.stop], keys[:stop], values[:stop], seen)
+
+
 class Predictor:
     """Its keys and values are scratch memory of a step: position 0 is the talker's state, position i the code i - 1."""
 
-    def __init__(self, config: Qwen3Config, embedding: CodeEmbedding, ops: Ops, weights: Weights) -> None:
-        """Take the weights, whose names begin with `code_predictor.` in the talker's."""
+    def __init__(
+        self, config: Qwen3Config, embedding: CodeEmbedding, ops: Ops, weights: Weights, *, fused: bool = False
+    ) -> None:
+        """Take the weights, whose names begin with `code_predictor.` in the talker's.
+
+        With `fused`, attention takes one launch.
+        """
         shape = config.predictor.shape
         self._shape, self._groups, self._embedding = shape, config.groups, embedding
         self._project = None
         if config.projects:
             self._project = Linear.load(weights, "small_to_mtp_projection", shape.hidden, config.talker.hidden_size)
-        self._stack = Transformer(shape, weights.scope("model"), ops)
-        self._norms = HeadNorms.load(shape, weights.scope("model"))
+        self._stack, self._ops = Transformer(shape, weights.scope("model"), ops), ops
         self._heads = [
-            Linear.load(weights, f"lm_head.{group}", config.codes, shape.hidden, bias=False)
+            ops.prepare(
+                self._stack.norm, Linear.load(weights, f"lm_head.{group}", config.codes, shape.hidden, bias=False)
+            )
             for group in range(config.groups - 1)
         ]
         rope = build_rope(config.groups, shape.head_dim, config.predictor.rope_theta, None, 1.0, weights.dtype)
-        self._rope = rope.to(weights.device).whole()
-        position = torch.arange(config.groups, device=weights.device)
-        self._seen = position[:, None] >= position
+        norms = HeadNorms.load(shape, weights.scope("model"))
+        self._attention = _attention(norms, rope.to(weights.device).whole(), fused=fused)
 
     def __call__(self, hidden: Tensor, first: Tensor, choose: Choose) -> Tensor:
         """The codes [b, q] of a step, from the talker's state [b, h] and the first code [b], which is one of them."""
@@ -52,22 +95,29 @@ class Predictor:
         x = torch.stack([hidden, self._embedding(first, 0)])  # [n, b, h]: tokens come first
         start = 0
         for group in range(1, self._groups):
-            stop = start + len(x)
-            state = self._run(x if self._project is None else self._project(x), kv, start, stop)
-            codes.append(choose(self._heads[group - 1](state).float(), group))
+            state = self._run(x if self._project is None else self._project(x), kv, start)
+            codes.append(choose(self._ops.norm_linear(state, *self._heads[group - 1]), group))
+            start += len(x)
             if group < self._groups - 1:
-                x, start = self._embedding(codes[-1], group)[None], stop
+                x = self._embedding(codes[-1], group)[None]
         return torch.stack(codes, dim=1)
 
-    def _run(self, x: Tensor, kv: Tensor, start: int, stop: int) -> Tensor:
-        """The last state [b, e] of tokens x [n, b, e] at positions start..stop, whose keys and values are added."""
-        rotate = Rotation(self._rope.cos[start:stop], self._rope.sin[start:stop])
+    def _run(self, x: Tensor, kv: Tensor, start: int) -> ResidualStream:
+        """The stream of the last of the tokens x [n, b, e] at positions from `start` on, before the final norm.
+
+        The keys and values of all are added.
+        """
 
         def attend(q: Tensor, k: Tensor, v: Tensor, layer: int, wanted: range | None = None) -> Tensor:
-            first = start if wanted is None else start + wanted.start
-            q, k = rotate(self._norms.q[layer](q)), rotate(self._norms.k[layer](k))
-            keys, values = kv[layer].unbind(0)
-            keys[start:stop], values[start:stop] = k, v
-            return reference.attention(q[first - start :], keys[:stop], values[:stop], self._seen[first:stop, :stop])
+            return self._attention(q, k, v, layer, kv, start, wanted)
 
-        return self._stack(x, attend, wanted=range(len(x) - 1, len(x)))[0]
+        stream = ResidualStream(x.reshape(-1, self._shape.hidden))
+        return self._stack.run(stream, x.shape[:-1], attend, wanted=range(len(x) - 1, len(x)))
+
+
+def _attention(norms: HeadNorms, rope: Rotation, *, fused: bool) -> StepAttention:
+    if not fused:
+        return PlainAttention(norms, rope)
+    from voxcpm_grpc.models.qwen3_tts.kernels.predictor_attention import FusedAttention
+
+    return FusedAttention(norms, rope)

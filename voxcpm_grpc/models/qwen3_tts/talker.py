@@ -30,11 +30,27 @@ class HeadNorms:
     q: list[RMSNorm]
     k: list[RMSNorm]
 
+    def __call__(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """q [..., h, d] and k [..., g, d] of a layer after their norms."""
+        return self.q[layer](q), self.k[layer](k)
+
     @classmethod
     def load(cls, shape: StackShape, weights: Weights) -> HeadNorms:
         layers = [weights.scope(f"layers.{i}.self_attn") for i in range(shape.layers)]
         q, k = ([RMSNorm.load(layer, f"{name}_norm", shape.head_dim, shape.eps) for layer in layers] for name in "qk")
         return cls(q, k)
+
+
+class FusedHeadNorms(HeadNorms):
+    """The norms in one launch, which overwrites q [t, h, d] and k [t, g, d]."""
+
+    def __call__(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        from voxcpm_grpc.kernels.rows.head_norms import norm_heads
+
+        q_norm, k_norm = self.q[layer], self.k[layer]
+        assert q_norm.weight is not None and k_norm.weight is not None
+        norm_heads(q, k, q_norm.weight, k_norm.weight, q_norm.eps)
+        return q, k
 
 
 class TextProjection:
@@ -79,28 +95,56 @@ class CodeEmbedding:
         tables = [weights.take("model.codec_embedding.weight", config.talker.vocab_size, hidden)]
         for group in range(config.groups - 1):
             tables.append(weights.take(f"code_predictor.model.codec_embedding.{group}.weight", size, hidden))
-        self._table = torch.cat(tables)
+        self.table = torch.cat(tables)
         starts = [0, *(config.talker.vocab_size + group * size for group in range(config.groups - 1))]
-        self._start = torch.tensor(starts, device=weights.device)
+        self.starts = torch.tensor(starts, device=weights.device)
+        self._tables = self.table.split([len(table) for table in tables])
 
     def __call__(self, ids: Tensor, group: int) -> Tensor:
         """The rows [t, h] of ids [t] of a code of the step."""
-        return F.embedding(ids + self._start[group], self._table)
+        return F.embedding(ids, self._tables[group])
 
     def summed(self, codes: Tensor) -> Tensor:
         """The sums [t, h] over the codes [t, q] of steps."""
-        return F.embedding_bag(codes.long() + self._start, self._table, mode="sum")
+        return F.embedding_bag(codes.long() + self.starts, self.table, mode="sum")
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """The inputs of a step: the sums of the embeddings of its codes and of the next id of the text, or of padding."""
+
+    codes: CodeEmbedding
+    text: TextRows
+    pad: int
+
+    def __call__(self, slot: Tensor, step: Tensor, read: Tensor, text: Tensor, current: Tensor) -> Tensor:
+        """Rows [b, h] of slots [b].
+
+        All slots have a step and a number of ids to read, int64 [n], these ids, int32 [n, m], and codes int64 [n, q].
+        """
+        at = step[slot]
+        id = torch.where(at < read[slot], text[slot, at.clamp(max=text.shape[1] - 1)].long(), self.pad)
+        return self.codes.summed(current[slot]) + self.text(id)
 
 
 class Talker:
     """The decoder over the KV cache, and its head."""
 
-    def __init__(self, config: Qwen3Config, positions: int, attention: Attention, ops: Ops, weights: Weights) -> None:
+    def __init__(
+        self,
+        config: Qwen3Config,
+        positions: int,
+        attention: Attention,
+        ops: Ops,
+        weights: Weights,
+        *,
+        norms: type[HeadNorms] = HeadNorms,
+    ) -> None:
         """positions: those of the longest sequence."""
         shape, size = config.talker.shape, config.talker.vocab_size
         self.shape, self._attention = shape, attention
         self._stack = Transformer(shape, weights.scope("model"), ops)
-        self._norms = HeadNorms.load(shape, weights.scope("model"))
+        self._norms = norms.load(shape, weights.scope("model"))
         self.head = Linear.load(weights, "codec_head", size, shape.hidden, bias=False)
         rope = build_rope(positions, shape.head_dim, config.talker.rope_theta, None, 1.0, weights.dtype)
         self.rope: Rope = rope.to(weights.device)
@@ -110,7 +154,7 @@ class Talker:
         rotate = self.rope.at(position)
 
         def attend(q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-            q, k = self._norms.q[layer](q), self._norms.k[layer](k)
+            q, k = self._norms(q, k, layer)
             return self._attention.attend(q, k, v, layer, kv=kv, rows=rows, rotate=rotate)
 
         return self._stack(x, attend)

@@ -10,8 +10,7 @@ from dataclasses import replace
 from voxcpm_grpc.errors import FailedPrecondition, NotFound, Reason
 from voxcpm_server.values.voice import Voice, VoiceKind
 from voxcpm_server.voices.store.content import Content
-from voxcpm_server.voices.store.generations import SECOND, Generations, no_voice
-from voxcpm_server.voices.store.named_voices import busy
+from voxcpm_server.voices.store.generations import SECOND, Generations, busy, no_voice
 from voxcpm_server.voices.store.names import Generation, live
 from voxcpm_server.voices.store.reader import VoiceReader
 from voxcpm_server.voices.store.records import Damaged, Record, StoredVoice
@@ -106,7 +105,7 @@ class VoiceChanges:
         hifis = await self._hifis(found) if cascade else []
         await self._end(id, found)
         if members := _members(hifis):
-            members -= _members(await self._hifis((await self._generations.survey()).voices.values()))
+            members -= _members(await self._stored_hifis())
         names = [one.name for hifi in hifis for one in hifi.names]
         for member in members:
             await self._delete_member(member, names, may_delete, keep=False)
@@ -146,9 +145,14 @@ class VoiceChanges:
                 return
             await self._writer.end([new])
 
-    async def _hifis(self, voices: Iterable[Generation]) -> list[Voice]:
-        """The hifi voices among these."""
-        hifis = [one for one in voices if one.record is not None and one.id.startswith(VoiceKind.HIFI.value)]
+    async def _stored_hifis(self) -> Collection[Voice]:
+        """All hifi voices, those that other servers change meanwhile among them."""
+        stored = (await self._generations.survey()).voices.values()
+        return (await self._reader.described([one for one in stored if _is_hifi(one)])).values()
+
+    async def _hifis(self, generations: Iterable[Generation]) -> list[Voice]:
+        """The hifi voices among these generations, some of which may have ended."""
+        hifis = [one for one in generations if one.record is not None and _is_hifi(one)]
         records = (await self._content.records(hifis)).values()
         return [record.voice for record in records if isinstance(record, Record)]
 
@@ -208,6 +212,10 @@ def _without(voice: Voice, names: Collection[str]) -> Voice | None:
         if voice.has_name(name):
             voice = voice.without_name(name)
     return voice if voice.names else None
+
+
+def _is_hifi(one: Generation) -> bool:
+    return one.id.startswith(VoiceKind.HIFI.value)
 
 
 def _members(hifis: Iterable[Voice]) -> set[str]:

@@ -7,26 +7,53 @@ from collections.abc import Callable
 from voxcpm_grpc.aio.threads import IoThreads
 from voxcpm_grpc.errors import NotFound, Reason, Unavailable
 from voxcpm_server.voices.store.content import Content
-from voxcpm_server.voices.store.names import HOUR, ID, Generation, Name, ObjectKind, Survey, generations, live, survey
-from voxcpm_server.voices.store.objects import Objects
+from voxcpm_server.voices.store.names import (
+    HOUR,
+    ID,
+    Generation,
+    Name,
+    ObjectKind,
+    Survey,
+    created,
+    generations,
+    live,
+    survey,
+)
+from voxcpm_server.voices.store.objects import RETRY_SECONDS, Objects
 
 SECOND = 1_000_000  # names count microseconds
 USE_INTERVAL = HOUR  # two recorded uses of a voice are at least so far apart
 
 
 class Generations:
-    """Reads the names of objects from the store at every call. `clock` gives seconds since the epoch."""
+    """Reads the names of objects from the store at every call.
 
-    def __init__(self, objects: Objects, threads: IoThreads, content: Content, clock: Callable[[], float]) -> None:
+    clock: gives seconds since the epoch
+    write_seconds: no server is still writing a generation that began longer ago
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        threads: IoThreads,
+        content: Content,
+        clock: Callable[[], float],
+        write_seconds: float,
+    ) -> None:
         self._objects = objects
         self._threads = threads
         self._content = content
         self._clock = clock
+        self._write_microseconds = int(write_seconds * SECOND)
         self._marking_use: set[str] = set()  # the entries are keys of generations
 
     def now(self) -> int:
         """Microseconds since the epoch."""
         return int(self._clock() * SECOND)
+
+    def is_recent(self, generation: str) -> bool:
+        """True if a server may still be writing this generation, or ending what it replaces."""
+        return created(generation) > self.now() - self._write_microseconds
 
     async def of(self, id: str) -> list[Generation]:
         """All generations of a voice, the newest first. Raises NotFound for an id of the wrong form."""
@@ -91,3 +118,8 @@ def no_voice(id: str) -> NotFound:
         reason=Reason.VOICE_NOT_FOUND,
         voice=id,
     )
+
+
+def busy(what: str) -> Unavailable:
+    """The error for a change that other servers have disturbed for too long."""
+    return Unavailable(f"{what} at the same time; retry", retry_after=RETRY_SECONDS, reason=Reason.VOICE_STORE_BUSY)

@@ -15,14 +15,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from voxcpm_grpc.aio.threads import IoThreads
-from voxcpm_grpc.errors import AlreadyExists, Reason, Unavailable
+from voxcpm_grpc.errors import AlreadyExists, Reason
 from voxcpm_server.values.voice import Voice, without_members
-from voxcpm_server.voices.store.content import Content
-from voxcpm_server.voices.store.generations import SECOND, Generations
-from voxcpm_server.voices.store.names import ABANDONED, ID, INDEX, Generation, live
-from voxcpm_server.voices.store.objects import RETRY_SECONDS, UNFINISHED, Objects
-from voxcpm_server.voices.store.reader import dated
-from voxcpm_server.voices.store.records import Record
+from voxcpm_server.voices.store.generations import Generations, busy
+from voxcpm_server.voices.store.names import ABANDONED, ID, INDEX, Generation, created, live
+from voxcpm_server.voices.store.objects import UNFINISHED, Objects
+from voxcpm_server.voices.store.reader import VoiceReader
 
 FORM = re.compile(rf"({INDEX}[a-z2-7]{{32}})/({ID.pattern})\.(\d{{16}}-[0-9a-f]{{8}})")
 COMPARED_CHARS = 80  # characters of a misspelt name, which may be of any length
@@ -110,7 +108,7 @@ def _known(voice: Voice) -> list[KnownName]:
 def _is_abandoned(name: str, now: int) -> bool:
     """True if no server can still be writing the generation of this entry, or the entry itself."""
     one = parse(name.partition(UNFINISHED)[0])
-    return one is not None and int(one.generation[:16]) < now - ABANDONED
+    return one is not None and created(one.generation) < now - ABANDONED
 
 
 def _folder(name: str) -> str:
@@ -122,13 +120,12 @@ POLLS, POLL_SECONDS = 60, 0.05
 
 
 class NamedVoices:
-    """The voices of a store by name. `write_seconds`: a voice whose writing began longer ago is not being written."""
+    """The voices of a store by name."""
 
-    def __init__(self, names: NameIndex, generations: Generations, content: Content, write_seconds: float) -> None:
+    def __init__(self, names: NameIndex, generations: Generations, reader: VoiceReader) -> None:
         self._names = names
         self._generations = generations
-        self._content = content
-        self._write_microseconds = int(write_seconds * SECOND)
+        self._reader = reader
 
     async def of(self, name: str) -> list[Voice]:
         """The voices with a name, in any case of its letters, the newest first; each shows this name.
@@ -169,25 +166,16 @@ class NamedVoices:
         groups = dict(zip(ids, await asyncio.gather(*map(self._generations.of, ids)), strict=True))
         now = self._generations.now()
         there = [one for group in groups.values() if (one := live(group, now)) is not None]
-        records = await self._content.records(there)
-        voices = [
-            dated(record.voice, one).shown_as(name)
-            for one in there
-            if isinstance(record := records.get(one.key), Record) and record.voice.has_name(name)
-        ]
-        unfinished = [entry for entry in entries if self._is_unfinished(entry, groups[entry.id], now)]
+        described = (await self._reader.described(there)).values()
+        voices = [voice.shown_as(name) for voice in described if voice.has_name(name)]
+        unfinished = [entry for entry in entries if self._is_unfinished(entry, groups[entry.id])]
         return sorted(voices, key=lambda voice: -voice.created), unfinished
 
-    def _is_unfinished(self, entry: Entry, group: Sequence[Generation], now: int) -> bool:
+    def _is_unfinished(self, entry: Entry, group: Sequence[Generation]) -> bool:
         one = next((one for one in group if one.generation == entry.generation), None)
         if one is not None and (one.record is not None or one.deletions):
             return False
-        return int(entry.generation[:16]) > now - self._write_microseconds
-
-
-def busy(what: str) -> Unavailable:
-    """The error for a change that other servers have disturbed for too long."""
-    return Unavailable(f"{what} at the same time; retry", retry_after=RETRY_SECONDS, reason=Reason.VOICE_STORE_BUSY)
+        return self._generations.is_recent(entry.generation)
 
 
 def _share_names(one: Voice, other: Voice) -> bool:

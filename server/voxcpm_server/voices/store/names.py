@@ -57,8 +57,8 @@ class Name(NamedTuple):
     @property
     def written(self) -> int:
         """The earliest time at which the object can have been written."""
-        created = _created(self.generation)
-        return max(created, self.number) if self.kind in (ObjectKind.USE, ObjectKind.DELETION) else created
+        began = created(self.generation)
+        return max(began, self.number) if self.kind in (ObjectKind.USE, ObjectKind.DELETION) else began
 
 
 @dataclass(slots=True)
@@ -142,6 +142,11 @@ def new_generation(now: int) -> str:
     return f"{now:016d}-{secrets.token_hex(4)}"
 
 
+def created(generation: str) -> int:
+    """The time at which a generation began."""
+    return int(generation[:16])
+
+
 def parse(name: str) -> Name | None:
     """The name of a voice's object; None for any other name."""
     found = FORM.fullmatch(name)
@@ -158,8 +163,8 @@ def generations(names: Iterable[str]) -> dict[str, list[Generation]]:
         if (name := parse(text)) is not None:
             group = found[name.id]
             if (one := group.get(name.generation)) is None:
-                created = _created(name.generation)
-                one = group[name.generation] = Generation(name.id, name.generation, created, created)
+                began = created(name.generation)
+                one = group[name.generation] = Generation(name.id, name.generation, began, began)
             one.add(name)
     return {id: sorted(group.values(), key=lambda one: one.generation, reverse=True) for id, group in found.items()}
 
@@ -194,7 +199,3 @@ def _garbage(one: Generation, now: int) -> Iterator[Name]:
         yield from (name for name in one.remains if name.written < now - ABANDONED)
     else:
         yield from (name for name in one.uses if name.number < one.used)
-
-
-def _created(generation: str) -> int:
-    return int(generation[:16])

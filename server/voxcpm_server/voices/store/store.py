@@ -27,7 +27,7 @@ from voxcpm_server.voices.store.listing import Listing
 from voxcpm_server.voices.store.named_voices import NamedVoices, NameIndex, nearest
 from voxcpm_server.voices.store.names import Generation, Survey, live, owner_key
 from voxcpm_server.voices.store.objects import RETRY_SECONDS, Objects
-from voxcpm_server.voices.store.reader import VoiceReader, dated
+from voxcpm_server.voices.store.reader import VoiceReader
 from voxcpm_server.voices.store.records import Record, StoredVoice
 from voxcpm_server.voices.store.room import Room
 from voxcpm_server.voices.store.writer import VoiceWriter
@@ -57,7 +57,9 @@ class VoiceStore:
         self._settings = settings
         self._threads = IoThreads(THREADS, "voxcpm-voices")
         self._content = Content(objects, self._threads, settings.cache_bytes)
-        self._generations = Generations(objects, self._threads, self._content, clock)
+        self._generations = Generations(
+            objects, self._threads, self._content, clock, settings.timeout_seconds + CLAIM_SECONDS
+        )
         self._names = NameIndex(objects, self._threads)
         self._room = Room(settings)
         self._reader = VoiceReader(
@@ -65,9 +67,7 @@ class VoiceStore:
             self._content,
             frozenset([fingerprints] if isinstance(fingerprints, str) else fingerprints),
         )
-        self._named = NamedVoices(
-            self._names, self._generations, self._content, settings.timeout_seconds + CLAIM_SECONDS
-        )
+        self._named = NamedVoices(self._names, self._generations, self._reader)
         self._writer = VoiceWriter(
             objects, self._threads, self._content, self._generations, self._names, self._named, self._room
         )
@@ -208,11 +208,9 @@ class VoiceStore:
         async with self._time_limit():
             stored = (await self._generations.survey()).voices
             for batch in await self._threads.run(listing.batches, (stored | oldest).values()):
-                there = {one.id: stored[one.id] for one in batch if one.id in stored}
-                records = await self._content.records(there.values())
+                described = await self._reader.described([stored[one.id] for one in batch if one.id in stored])
                 for one in batch:
-                    record = records.get(there[one.id].key) if one.id in there else None
-                    voice = dated(record.voice, there[one.id]) if isinstance(record, Record) else None
+                    voice = described.get(one.id)
                     if one.id in others:
                         listing.offer(one, others[one.id].with_names_of(voice))
                     elif voice is not None:

@@ -1,8 +1,10 @@
 """Writes voices to a store that other servers write to at the same time.
 
 A write adds a generation on top of the newest one that it knows, its base, and then looks again. If another server has
-added one meanwhile, or has deleted the base, the write is withdrawn, to be made again on top of what is there now. So
-no change of a voice is lost, and no server waits for a lock.
+added one meanwhile, or has deleted the base, the write is withdrawn, to be made again on top of what is there now. It
+is also withdrawn beside an older generation that another server may have written just now: the base may then be a write
+that is about to be withdrawn, and lacks what the older one has. So no change of a voice is lost, and no server waits
+for a lock.
 """
 
 from __future__ import annotations
@@ -131,10 +133,15 @@ class VoiceWriter:
         mine = there.pop(one.generation, None)
         if mine is None:
             return False
-        now, since = self._generations.now(), one.base.generation if one.base else ""
-        rivals = [generation for generation in there if generation > since and there[generation].is_live(now)]
-        if rivals or (since and since not in there):
+        base = one.base.generation if one.base else ""
+        rivals = [found for found in there.values() if found.generation != base and self._is_rival(found, base)]
+        if rivals or (base and base not in there):
             await self.end([mine])
             return False
         await self.end(there.values())
         return True
+
+    def _is_rival(self, found: Generation, base: str) -> bool:
+        """True if a generation beside the base may have what that lacks; others are remains of a crash."""
+        is_new = found.generation > base or self._generations.is_recent(found.generation)
+        return is_new and found.is_live(self._generations.now())
