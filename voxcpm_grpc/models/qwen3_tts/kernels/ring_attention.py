@@ -22,9 +22,9 @@ def attend_next(
     target: Tensor,
     table: tuple[Tensor, Tensor],
 ) -> Tensor:
-    """Computes `codec_reference.attend_next` for contiguous kv. A stream may be in several rows only if its memory is unused.
+    """Computes `codec_reference.attend_next` for contiguous kv. Rows may share a slot only if its memory is unused.
 
-    One launch: a program has a KV head of a stream, and the query heads that share it.
+    A program has a KV head of a stream, and the query heads that share it.
     """
     streams, heads, size = q.shape
     groups, past = k.shape[1], kv.shape[3]
