@@ -54,9 +54,9 @@ def load_codec(
 
 
 def read_decoder(config: DecoderConfig, weights: Weights, dtype: torch.dtype) -> AudioDecoder:
-    """The decoder that computes in `dtype`: kernels on a GPU, otherwise plain operations."""
+    """The decoder that computes in `dtype`: kernels on a GPU that can run them, otherwise plain operations."""
     device = weights.device
-    if device.type != "cuda" or find_spec("triton") is None:
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0) or find_spec("triton") is None:
         return Decoder(config, replace(weights, dtype=dtype))
     from voxcpm_grpc.models.qwen3_tts.kernels import codec
 

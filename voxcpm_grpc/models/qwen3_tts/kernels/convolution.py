@@ -107,13 +107,13 @@ def choose_tile(rows: int, outputs: int, channels: int, taps: int, size: int) ->
         for height, side, warps in sides
     ]
     counts = [triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.columns) for tile in tiles]
-    enough = next((tile for tile, programs in zip(tiles, counts, strict=True) if programs >= PROGRAMS), None)
+    enough = next((tile for tile, programs in zip(tiles[:-1], counts, strict=False) if programs >= PROGRAMS), None)
     if enough:
         return enough
     steps, splits = taps * triton.cdiv(channels, depth), 1
-    while counts[-1] * splits < PROGRAMS and splits < MOST_SPLITS and steps >= 2 * splits * LEAST_STEPS:
+    while 2 * splits * counts[-1] <= 2 * PROGRAMS and splits < MOST_SPLITS and steps >= 2 * splits * LEAST_STEPS:
         splits *= 2
-    return replace(tiles[-1], splits=splits)
+    return replace(tiles[-1], splits=splits, stages=4)  # the weights take most of the time: more loads are in flight
 
 
 def _power(size: int) -> int:
