@@ -101,11 +101,13 @@ def choose_tile(rows: int, outputs: int, channels: int, taps: int, size: int) ->
     widest = 64 if size == 2 else 32  # the tiles of float32 must fit into the shared memory of a small GPU, too
     depth = next((depth for depth in (64, 32) if depth <= widest and channels % depth == 0), 0)
     depth = depth or min(widest, _power(channels))
-    sides = ((128, 128, 8), (64, 128, 4), (64, 64, 4), (32, 64, 4))[0 if size == 2 else 2 :]
+    sides = ((128, 128, 8), (64, 128, 4), (64, 64, 4))[0 if size == 2 else 2 :]
     tiles = [
-        Tile(rows=min(height, _power(rows)), columns=max(16, min(side, width)), depth=depth, warps=warps)
+        Tile(rows=height, columns=max(16, min(side, width)), depth=depth, warps=warps)
         for height, side, warps in sides
+        if rows > height // 2
     ]
+    tiles.append(Tile(rows=min(32, _power(rows)), columns=max(16, min(64, width)), depth=depth))
     counts = [triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.columns) for tile in tiles]
     enough = next((tile for tile, programs in zip(tiles[:-1], counts, strict=False) if programs >= PROGRAMS), None)
     if enough:
