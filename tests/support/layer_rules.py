@@ -51,11 +51,13 @@ models.voxcpm: models.voxcpm.compiled models.voxcpm.flow models.voxcpm.codec mod
     models.voxcpm.config models.base layers attention kernels.products kernels.rows kernels.launch kernels.cuda
     checkpoint models.voxcpm.family lora_files request abilities progress errors
 models.qwen3_tts.config: layers models.qwen3_tts.family abilities errors
-models.qwen3_tts.codec: models.qwen3_tts.config models.base layers kernels.launch request errors
 models.qwen3_tts.sampling: layers
-models.qwen3_tts.kernels: models.qwen3_tts.sampling kernels.launch
-models.qwen3_tts: models.qwen3_tts.kernels models.qwen3_tts.sampling models.qwen3_tts.codec models.qwen3_tts.config
-    models.base layers attention kernels.attention checkpoint models.qwen3_tts.family request progress errors
+models.qwen3_tts.kernels: models.qwen3_tts.sampling attention layers kernels.conv kernels.rows kernels.launch
+models.qwen3_tts.codec: models.qwen3_tts.kernels models.qwen3_tts.config models.base layers kernels.conv kernels.launch
+    request errors
+models.qwen3_tts: models.qwen3_tts.codec models.qwen3_tts.kernels models.qwen3_tts.sampling models.qwen3_tts.config
+    models.base layers attention kernels.attention kernels.rows checkpoint models.qwen3_tts.family request progress
+    errors
 models: models.base models.families
 engine.scheduling: models.base kernels.launch lora_files request logs errors
 engine.start: models models.base request machine errors

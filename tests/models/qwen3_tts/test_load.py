@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.qwen3_tts.family import QWEN3_TTS
+from voxcpm_grpc.models.qwen3_tts.load import codec_dtype_of
 from voxcpm_grpc.settings.engine import EngineSettings
 
 CPU = torch.device("cpu")
@@ -202,6 +204,16 @@ def test_settings_of_other_families_are_refused(setting):
     [name] = setting
     with pytest.raises(StartupError, match=rf"engine\.{name} is set, and models of Qwen3-TTS do not have it"):
         load_engine(checkpoint("design"), "design", EngineSettings(**setting), registers_loras=True)
+
+
+def test_the_codec_has_16_bits_on_a_gpu_unless_the_settings_want_float32():
+    half = LoadOptions(device=CPU, dtype=torch.bfloat16)
+    assert codec_dtype_of(half, torch.device("cuda")) == torch.float16
+    assert codec_dtype_of(half, CPU) == codec_dtype_of(OPTIONS, torch.device("cuda")) == torch.float32
+    assert codec_dtype_of(replace(half, codec_dtype=torch.float32), torch.device("cuda")) == torch.float32
+    with pytest.raises(StartupError, match=r"engine\.codec_dtype float16 needs a GPU"):
+        load_engine(checkpoint("design"), "design", EngineSettings(device="cpu", codec_dtype="float16"))
+    assert load_model(checkpoint("design"), OPTIONS).info.codec_dtype == "float32"
 
 
 def test_a_download_has_all_files_of_the_fingerprint_which_depends_on_each(folder):

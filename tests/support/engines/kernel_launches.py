@@ -46,6 +46,7 @@ FEW = (
     Start(RELEASED, {"max_slots": 16, "prefill_tokens": 64, **ADAPTERS}),
     Start(QWEN[0], {"max_slots": 2, "prefill_tokens": 512}),
     Start(RELEASED, {"max_slots": 2, "prefill_tokens": 512, "quantization": "fp8"}, hopper_only=True),
+    Start(QWEN[1], {"max_slots": 2, "prefill_tokens": 64}),
 )
 EVERY = (
     Start(RELEASED, {"max_slots": 128, **ADAPTERS}),

@@ -18,7 +18,7 @@ from tools.qwen3_codec_inputs import FRAMES, codes
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors, split
 from voxcpm_grpc.models.base import Codec
 from voxcpm_grpc.models.qwen3_tts.codec.codec import Qwen3Codec
-from voxcpm_grpc.models.qwen3_tts.codec.decoder import Decoder, DecoderState
+from voxcpm_grpc.models.qwen3_tts.codec.decoder import AudioDecoder, DecoderState
 from voxcpm_grpc.models.qwen3_tts.codec.load import load_codec
 from voxcpm_grpc.models.qwen3_tts.codec.speaker import SpeakerEncoder
 from voxcpm_grpc.models.qwen3_tts.config.codec import CodecConfig, read_codec, read_speaker
@@ -76,7 +76,9 @@ def golden(variant: str) -> dict[str, np.ndarray]:
     return load_file(GOLDENS / f"{variant}.safetensors")
 
 
-def stream(decoder: Decoder, frames: Tensor, size: int, slot: int = 0, state: DecoderState | None = None) -> Tensor:
+def stream(
+    decoder: AudioDecoder, frames: Tensor, size: int, slot: int = 0, state: DecoderState | None = None
+) -> Tensor:
     """The audio of frames [n, q] in calls of `size` frames."""
     state = state or decoder.allocate(1)
     slots = torch.full((1,), slot, dtype=torch.int64, device=decoder.device)

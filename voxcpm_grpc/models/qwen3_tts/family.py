@@ -30,7 +30,8 @@ QWEN3_TTS = Family(
         "tokenizer_config.json",
         f"{CODEC_FOLDER}/config.json",
     ),
-    settings=frozenset(("attention", "compile", "reference_silence")),  # there is nothing to compile
+    # There is nothing to compile.
+    settings=frozenset(("codec_dtype", "attention", "compile", "reference_silence")),
     load="voxcpm_grpc.models.qwen3_tts.load:load_qwen3_tts",
     footprint="voxcpm_grpc.models.qwen3_tts.footprint:qwen3_tts_footprint",
 )

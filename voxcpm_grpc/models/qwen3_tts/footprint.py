@@ -9,19 +9,22 @@ import torch
 
 from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.layers.ops import TorchOps
 from voxcpm_grpc.layers.weights import BlankWeights, bytes_of
 from voxcpm_grpc.models.base import Footprint, LoadOptions
 from voxcpm_grpc.models.qwen3_tts.codec.codec import Qwen3Codec
-from voxcpm_grpc.models.qwen3_tts.codec.decoder import Decoder
 from voxcpm_grpc.models.qwen3_tts.codec.encoder import Encoder
+from voxcpm_grpc.models.qwen3_tts.codec.fused_decoder import FusedDecoder
+from voxcpm_grpc.models.qwen3_tts.codec.layout import step_bytes
 from voxcpm_grpc.models.qwen3_tts.codec.speaker import SpeakerEncoder
 from voxcpm_grpc.models.qwen3_tts.config.codec import CodecConfig, DecoderConfig, EncoderConfig, read_speaker
 from voxcpm_grpc.models.qwen3_tts.config.parse import parse_config
-from voxcpm_grpc.models.qwen3_tts.load import positions_of, read_networks
+from voxcpm_grpc.models.qwen3_tts.kernels import codec_reference
+from voxcpm_grpc.models.qwen3_tts.load import codec_dtype_of, positions_of, read_networks
 from voxcpm_grpc.models.qwen3_tts.model import Qwen3TTS
 
 WORKING_BASE = int(2.1 * 2**30)  # bytes: CUDA context, libraries, graphs, prefills
-WORKING_PER_SLOT = 16 << 20  # bytes: the activations of a step
+WORKING_PER_SLOT = 8 << 20  # bytes: the activations of a step without those of the codec
 
 # The files of the codec are the same in all released models, and config.json does not describe them.
 RELEASED_CODEC = CodecConfig(
@@ -98,7 +101,9 @@ def qwen3_tts_footprint(content: Any, options: LoadOptions) -> Footprint:
             raise StartupError(f"config.json cannot be used: {'; '.join(faults)}. Take it from the released checkpoint")
         speaker = SpeakerEncoder(described, exact)
         encoder = Encoder(RELEASED_CODEC.encoder, RELEASED_CODEC.encoder_valid_num_quantizers, exact)
-    codec = Qwen3Codec(RELEASED_CODEC, Decoder(RELEASED_CODEC.decoder, exact), encoder, speaker)
+    dtype = codec_dtype_of(options, torch.device("cuda"))
+    decoder = FusedDecoder(RELEASED_CODEC.decoder, exact, dtype, codec_reference, TorchOps())
+    codec = Qwen3Codec(RELEASED_CODEC, decoder, encoder, speaker)
     info: Any = _Positions(positions)
     model = Qwen3TTS(
         config, info, cast(Any, None), networks, codec, device=nowhere, dtype=options.dtype, capturable=False
@@ -111,5 +116,5 @@ def qwen3_tts_footprint(content: Any, options: LoadOptions) -> Footprint:
         slot=bytes_of(model.allocate(1, torch.empty(1, model.numbers, dtype=torch.int64, device=nowhere))),
         layout=model.layout,
         positions=positions,
-        working=WORKING_BASE + options.max_slots * WORKING_PER_SLOT,
+        working=WORKING_BASE + options.max_slots * (WORKING_PER_SLOT + step_bytes(RELEASED_CODEC.decoder, dtype)),
     )

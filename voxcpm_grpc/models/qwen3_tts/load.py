@@ -15,11 +15,11 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.layers.choice import choose_attention, choose_ops
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.qwen3_tts.codec.codec import CODES
+from voxcpm_grpc.models.qwen3_tts.codec.codec import CODES, Qwen3Codec
 from voxcpm_grpc.models.qwen3_tts.codec.load import load_codec
 from voxcpm_grpc.models.qwen3_tts.codec.speaker import SpeakerEncoder
 from voxcpm_grpc.models.qwen3_tts.config.abilities import ENDS, LANGUAGES, abilities, sampling_options
-from voxcpm_grpc.models.qwen3_tts.config.codec import CodecConfig, SpeakerConfig
+from voxcpm_grpc.models.qwen3_tts.config.codec import SpeakerConfig
 from voxcpm_grpc.models.qwen3_tts.config.config import DEFAULT_POSITIONS, Generation, Qwen3Config
 from voxcpm_grpc.models.qwen3_tts.config.parse import parse_model
 from voxcpm_grpc.models.qwen3_tts.family import MODEL_FILE, MODEL_TYPE
@@ -59,13 +59,13 @@ def load_qwen3_tts(directory: Path, content: Any, options: LoadOptions) -> Qwen3
         directory,
         codec_config,
         device=options.device,
-        dtype=torch.float32,
+        dtype=codec_dtype_of(options, options.device),
         speaker=speaker,
         reference_silence=options.reference_silence,
         on_taken=taken,
     )
     known = options.fingerprint() if options.fingerprint else fingerprint(directory)
-    info = _info(directory, config, generation, codec_config, options, positions, known)
+    info = _info(directory, config, generation, codec, options, positions, known)
     return Qwen3TTS(
         config,
         info,
@@ -76,6 +76,12 @@ def load_qwen3_tts(directory: Path, content: Any, options: LoadOptions) -> Qwen3
         dtype=options.dtype,
         capturable=attention.capturable,
     )
+
+
+def codec_dtype_of(options: LoadOptions, device: torch.device) -> torch.dtype:
+    """The dtype of the codec's decoder on this device."""
+    half = device.type == "cuda" and options.dtype.itemsize == 2
+    return options.codec_dtype or (torch.float16 if half else torch.float32)
 
 
 def positions_of(config: Qwen3Config, options: LoadOptions) -> int:
@@ -146,21 +152,22 @@ def _info(
     directory: Path,
     config: Qwen3Config,
     generation: Generation,
-    codec: CodecConfig,
+    codec: Qwen3Codec,
     options: LoadOptions,
     positions: int,
     known: str,
 ) -> ModelInfo:
     """The description of the model for clients. Its fingerprint is `known`."""
+    sizes = codec.config
     languages = tuple(tag for tag, name in LANGUAGES.items() if name in config.languages)
     return ModelInfo(
         name=options.name or directory.resolve().name,
         architecture=MODEL_TYPE,
         fingerprint=known,
-        input_sample_rate=codec.input_sample_rate,
-        output_sample_rate=codec.output_sample_rate,
-        samples_per_step=codec.decode_upsample_rate,
-        input_samples_per_step=codec.encode_downsample_rate,
+        input_sample_rate=sizes.input_sample_rate,
+        output_sample_rate=sizes.output_sample_rate,
+        samples_per_step=sizes.decode_upsample_rate,
+        input_samples_per_step=sizes.encode_downsample_rate,
         max_model_len=positions,
         max_slots=options.max_slots,
         options=sampling_options(config, generation),
@@ -172,6 +179,6 @@ def _info(
         reads_transcripts=True,
         device=str(options.device),
         dtype=str(options.dtype).removeprefix("torch."),
-        codec_dtype="float32",
+        codec_dtype=str(codec.decoder.dtype).removeprefix("torch."),
         languages=languages,
     )

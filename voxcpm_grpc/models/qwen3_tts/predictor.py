@@ -117,4 +117,4 @@ def _attention(norms: HeadNorms, rope: Rotation, *, fused: bool) -> StepAttentio
         return PlainAttention(norms, rope)
     from voxcpm_grpc.models.qwen3_tts.kernels.predictor_attention import FusedAttention
 
-    return FusedAttention(norms, rope)
+    return FusedAttention(norms.q, norms.k, rope)

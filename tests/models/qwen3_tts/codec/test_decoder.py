@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tools.qwen3_codec_inputs import codes
 from voxcpm_grpc.layers.weights import Weights, read_tensors
-from voxcpm_grpc.models.qwen3_tts.codec.decoder import Decoder, DecoderState
+from voxcpm_grpc.models.qwen3_tts.codec.decoder import AudioDecoder, Decoder, DecoderState
 from voxcpm_grpc.models.qwen3_tts.codec.load import WEIGHTS
 
 HOP = 1920
@@ -44,7 +44,7 @@ def slots(*numbers: int) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def deep() -> Decoder:
+def deep() -> AudioDecoder:
     return codec(DEEP).decoder
 
 

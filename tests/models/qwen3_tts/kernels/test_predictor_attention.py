@@ -43,7 +43,7 @@ def slices(target, new, sequences, heads, groups, size):
 def test_passes_of_a_step_agree(fused, target, agree, shape, sequences):
     heads, groups, size = shape
     reference = plain(target, size)
-    attention = fused(reference.norms, reference.rope)
+    attention = fused(reference.norms.q, reference.norms.k, reference.rope)
     kv = torch.full((LAYERS, 2, TOKENS, sequences, groups, size), float("nan")).to(*target)
     expected_kv = kv.clone()
     for start, new, wanted in [(0, 2, range(1, 2)), (2, 1, None), (3, 1, range(1)), (4, 2, None), (15, 1, None)]:
@@ -60,7 +60,7 @@ def test_passes_of_a_step_agree(fused, target, agree, shape, sequences):
 def test_what_does_not_fit_is_refused(fused, target):
     heads, groups, size = SHAPES[1]
     reference = plain(target, size)
-    attention = fused(reference.norms, reference.rope)
+    attention = fused(reference.norms.q, reference.norms.k, reference.rope)
     kv = torch.zeros(LAYERS, 2, TOKENS, 1, groups, size).to(*target)
     q, k, v = slices(target, 1, 1, heads, groups, size)
     with pytest.raises(ValueError, match="16 in all"):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from voxcpm_grpc.kernels.launch.graph import Graph, GraphPool, Priority
 from voxcpm_grpc.models.base import Codec, upload
-from voxcpm_grpc.models.qwen3_tts.codec.decoder import Decoder, DecoderState
+from voxcpm_grpc.models.qwen3_tts.codec.decoder import AudioDecoder, DecoderState
 from voxcpm_grpc.models.qwen3_tts.codec.encoder import Encoder
 from voxcpm_grpc.models.qwen3_tts.codec.mel import HOP
 from voxcpm_grpc.models.qwen3_tts.codec.speaker import SpeakerEncoder
@@ -34,7 +34,7 @@ class Qwen3Codec(Codec):
     def __init__(
         self,
         config: CodecConfig,
-        decoder: Decoder,
+        decoder: AudioDecoder,
         encoder: Encoder | None = None,
         speaker: SpeakerEncoder | None = None,
         *,
@@ -112,7 +112,7 @@ class Decoding(Protocol):
 class _EagerDecoding:
     """A `Decoding` by calls. Its memory is on the device, allocated on the stream of the first chunk."""
 
-    decoder: Decoder
+    decoder: AudioDecoder
 
     def start(self) -> DecoderState:
         return self.decoder.allocate(1)
@@ -130,10 +130,11 @@ class _CapturedDecoding:
     """
 
     @torch.inference_mode()
-    def __init__(self, decoder: Decoder, frames: int, pool: GraphPool) -> None:
+    def __init__(self, decoder: AudioDecoder, frames: int, pool: GraphPool) -> None:
         self._codes = torch.zeros(frames, decoder.config.num_quantizers, dtype=torch.int64, device=decoder.device)
         self._memory = decoder.allocate(1)
         self._slot = torch.zeros(1, dtype=torch.int64, device=decoder.device)  # each launch reads it
+        decoder.prepare(frames)
         self._graph = Graph(lambda: decoder.decode(self._codes[None], self._slot, self._memory)[0], pool)
 
     def start(self) -> DecoderState:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 
 from voxcpm_grpc.layers.cpu_streaming import with_cpu_modules
 from voxcpm_grpc.layers.linear import Linear
-from voxcpm_grpc.layers.ops import TorchOps
+from voxcpm_grpc.layers.ops import Ops, TorchOps
 from voxcpm_grpc.layers.streaming import (
     CausalConv,
     CausalUpsample,
@@ -40,6 +41,18 @@ class DecoderState:
     kv: Tensor  # [slots, layers, 2, past, g, d]: rings of keys and values
     rings: Tensor  # [slots, m]: recent inputs of the convolutions
     position: Tensor  # [slots] int64: see `WindowTable`
+
+    @classmethod
+    def zeros(
+        cls, slots: int, config: DecoderConfig, memory: int, dtype: torch.dtype, device: torch.device
+    ) -> DecoderState:
+        """The state of streams before their first frame, whose convolutions have a memory of so many values."""
+        ring = config.past, config.num_key_value_heads, config.head_dim
+        return cls(
+            kv=torch.zeros(slots, config.num_hidden_layers, 2, *ring, dtype=dtype, device=device),
+            rings=torch.zeros(slots, memory, dtype=dtype, device=device),
+            position=torch.zeros(slots, dtype=torch.int64, device=device),
+        )
 
     def reset(self, slots: Tensor) -> None:
         """Forget all frames of slots [o], broken values included, which no mask would hide."""
@@ -89,49 +102,86 @@ class ConvNeXt:
         return x + self.down(F.gelu(self.up(y))).transpose(1, 2)
 
 
-class Decoder:
+class AudioDecoder(Protocol):
     """Decodes frames of codes to audio. Streams keep their memory in slots of a `DecoderState`.
 
-    Audio does not depend on how frames are grouped into calls. No call waits for the host.
+    Audio does not depend on how frames are grouped into calls, except for rounding. No call waits for the host.
     """
 
-    def __init__(self, config: DecoderConfig, weights: Weights) -> None:
-        """Take the weights, whose names begin with `decoder.` in the file, in their dtype."""
-        self.config, self.device, self.dtype = config, weights.device, weights.dtype
-        self._window = WindowTable(config.past, config.head_dim, config.rope_theta, weights.device)
-        self._read_codebooks(weights.scope("quantizer"))
-        self._front = StreamingNet(
-            (_conv(weights, "pre_conv.conv", config.latent_dim, config.codebook_dim, 3),),
-            ((config.codebook_dim, 2),),
-        )
-        self._read_transformer(weights.scope("pre_transformer"))
-        self._back = _build_back(config, weights)
-        if weights.device.type == "cpu" and self.dtype == torch.float32:
-            self._back = with_cpu_modules(self._back)
+    config: DecoderConfig
+    device: torch.device
+    dtype: torch.dtype
+
+    def prepare(self, frames: int) -> None:
+        """Make calls of `decode` with so many frames ready for a capture. A capture of `step` needs no preparation."""
+        ...
 
     def allocate(self, slots: int) -> DecoderState:
         """State for `slots` streams before their first frame."""
-        c = self.config
-        shape = slots, c.num_hidden_layers, 2, c.past, c.num_key_value_heads, c.head_dim
-        memory = self._front.memory + self._back.memory
-        return DecoderState(
-            kv=torch.zeros(shape, dtype=self.dtype, device=self.device),
-            rings=torch.zeros(slots, memory, dtype=self.dtype, device=self.device),
-            position=torch.zeros(slots, dtype=torch.int64, device=self.device),
-        )
+        ...
 
-    @torch.inference_mode()
     def step(self, codes: Tensor, slot: Tensor, state: DecoderState, spoken: Tensor | None = None) -> Tensor:
         """Audio [b, samples] float32 of the next frame [b, q] of the streams in slots [b].
 
         Codes that are none, such as the end of the speech, are clamped. A stream for which `spoken` [b] bool is false
         keeps its memory as it was, and its audio has no meaning.
         """
+        ...
+
+    def decode(self, codes: Tensor, slot: Tensor, state: DecoderState, spoken: Tensor | None = None) -> Tensor:
+        """Audio [b, n * samples] float32 of the next frames [b, n, q], as `step`."""
+        ...
+
+    def prime(self, slot: int, codes: Tensor, state: DecoderState) -> None:
+        """Start a stream in a slot behind frames [n, q], of which the last `DecoderConfig.reach` decide.
+
+        All of these pass the transformer, and the last ones the convolutions behind it.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderParts:
+    """The networks of a decoder, in the order in which a frame passes them."""
+
+    codebooks: Tensor  # [q, v, w]
+    projections: tuple[Linear, Linear]  # of the entry of the first codebook, and of the sum of the others
+    front: StreamingNet
+    input: Linear
+    stack: Transformer
+    output: Linear
+    back: StreamingNet
+
+
+class Decoder:
+    """The `AudioDecoder` of plain operations, which is the reference."""
+
+    def __init__(self, config: DecoderConfig, weights: Weights) -> None:
+        """Take the weights, whose names begin with `decoder.` in the file, in their dtype."""
+        self.config, self.device, self.dtype = config, weights.device, weights.dtype
+        self._window = WindowTable(config.past, config.head_dim, config.rope_theta, weights.device)
+        parts = read_parts(config, weights, TorchOps())
+        self._table = parts.codebooks.flatten(0, 1)
+        self._first_row = torch.arange(config.num_quantizers, device=self.device) * config.codebook_size
+        self._project_first, self._project_rest = parts.projections
+        self._input, self._stack, self._output = parts.input, parts.stack, parts.output
+        self._front, self._back = parts.front, parts.back
+        if weights.device.type == "cpu" and self.dtype == torch.float32:
+            self._back = with_cpu_modules(self._back)
+
+    def prepare(self, frames: int) -> None:
+        pass
+
+    def allocate(self, slots: int) -> DecoderState:
+        memory = self._front.memory + self._back.memory
+        return DecoderState.zeros(slots, self.config, memory, self.dtype, self.device)
+
+    @torch.inference_mode()
+    def step(self, codes: Tensor, slot: Tensor, state: DecoderState, spoken: Tensor | None = None) -> Tensor:
         return self.decode(codes[:, None], slot, state, spoken)
 
     @torch.inference_mode()
     def decode(self, codes: Tensor, slot: Tensor, state: DecoderState, spoken: Tensor | None = None) -> Tensor:
-        """Audio [b, n * samples] float32 of the next frames [b, n, q], as `step`."""
         scratch = len(state.position) - 1
         target = slot if spoken is None else torch.where(spoken, slot, scratch)
         latents = self._latents(codes, slot, target, state)
@@ -141,10 +191,6 @@ class Decoder:
 
     @torch.inference_mode()
     def prime(self, slot: int, codes: Tensor, state: DecoderState) -> None:
-        """Start a stream in a slot behind frames [n, q], of which the last `DecoderConfig.reach` decide.
-
-        All of these pass the transformer, and the last ones the convolutions behind it.
-        """
         slots = torch.full((1,), slot, dtype=torch.int64, device=self.device)
         state.reset(slots)
         frames = upload(codes[-self.config.reach :].long(), self.device)
@@ -159,7 +205,7 @@ class Decoder:
         state.rings[:, : self._front.memory].index_copy_(0, target, rings)
         x = x.transpose(1, 2)
         window = self._window.at(state.position[slot], x.shape[1], self.dtype)
-        attention = partial(self._attend, past=state.kv[slot], target=target[:, None], window=window, kv=state.kv)
+        attention = partial(attend_frames, past=state.kv[slot], target=target[:, None], window=window, kv=state.kv)
         x = self._output(self._stack(self._input(x), attention))
         state.position.index_copy_(0, target, window.next)
         return x
@@ -170,48 +216,68 @@ class Decoder:
         first, rest = rows[..., 0, :], rows[..., 1:, :].sum(-2)
         return self._project_first(first) + self._project_rest(rest)
 
-    def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, layer: int, *, past: Tensor, target: Tensor, window: Window, kv: Tensor
-    ) -> Tensor:
-        keys, values = (torch.cat([past[:, layer, part], new], dim=1) for part, new in enumerate((k, v)))
-        kept = window.write.shape[1]
-        for part, new in enumerate((k, v)):
-            kv[target, layer, part, window.write] = new[:, -kept:]
-        return attend(q, keys, values, window)
 
-    def _read_codebooks(self, weights: Weights) -> None:
-        c = self.config
-        width, tables = c.codebook_dim // 2, []
-        for part, count in (("rvq_first", 1), ("rvq_rest", c.num_quantizers - 1)):
-            weights.drop(f"{part}.input_proj.weight")  # only the training needs it
-            for number in range(count):
-                book = f"{part}.vq.layers.{number}._codebook"
-                tables.append(codebook(weights.scope(book), "embedding_sum", c.codebook_size, width))
-        self._table = torch.cat(tables).to(self.dtype)
-        self._first_row = torch.arange(c.num_quantizers, device=self.device) * c.codebook_size
-        self._project_first, self._project_rest = (
-            Linear(weights.take(f"{part}.output_proj.weight", c.codebook_dim, width, 1)[..., 0])
-            for part in ("rvq_first", "rvq_rest")
-        )
+def attend_frames(
+    q: Tensor, k: Tensor, v: Tensor, layer: int, *, past: Tensor, target: Tensor, window: Window, kv: Tensor
+) -> Tensor:
+    """Attention of new frames to those in the rings `past` [b, layers, 2, p, g, d], and to each other.
 
-    def _read_transformer(self, weights: Weights) -> None:
-        c = self.config
-        shape = StackShape(
-            hidden=c.hidden_size,
-            ffn=c.intermediate_size,
-            heads=c.num_attention_heads,
-            kv_heads=c.num_key_value_heads,
-            head_dim=c.head_dim,
-            layers=c.num_hidden_layers,
-            eps=c.rms_norm_eps,
-        )
-        self._input = Linear.load(weights, "input_proj", c.hidden_size, c.latent_dim)
-        self._output = Linear.load(weights, "output_proj", c.latent_dim, c.hidden_size)
-        self._stack = Transformer(shape, weights, TorchOps())
-        for layer in self._stack.layers:  # the scale of a branch goes into its last map
-            scope = weights.scope(f"layers.{layer.index}")
-            layer.out = _scaled(layer.out, scope.take("self_attn_layer_scale.scale", c.hidden_size))
-            layer.down = _scaled(layer.down, scope.take("mlp_layer_scale.scale", c.hidden_size))
+    Writes the last new ones to the rings `kv` of the slots in target [b, 1].
+    """
+    keys, values = (torch.cat([past[:, layer, part], new], dim=1) for part, new in enumerate((k, v)))
+    kept = window.write.shape[1]
+    for part, new in enumerate((k, v)):
+        kv[target, layer, part, window.write] = new[:, -kept:]
+    return attend(q, keys, values, window)
+
+
+def read_parts(config: DecoderConfig, weights: Weights, ops: Ops) -> DecoderParts:
+    """Take the weights of a decoder, whose names begin with `decoder.` in the file, in their dtype."""
+    c = config
+    codebooks, projections = _read_codebooks(c, weights.scope("quantizer"))
+    conv = _conv(weights, "pre_conv.conv", c.latent_dim, c.codebook_dim, 3)
+    scope = weights.scope("pre_transformer")
+    return DecoderParts(
+        codebooks=codebooks,
+        projections=projections,
+        front=StreamingNet((conv,), ((c.codebook_dim, 2),)),
+        input=Linear.load(scope, "input_proj", c.hidden_size, c.latent_dim),
+        stack=_read_transformer(c, scope, ops),
+        output=Linear.load(scope, "output_proj", c.latent_dim, c.hidden_size),
+        back=_build_back(c, weights),
+    )
+
+
+def _read_codebooks(c: DecoderConfig, weights: Weights) -> tuple[Tensor, tuple[Linear, Linear]]:
+    width, tables = c.codebook_dim // 2, []
+    for part, count in (("rvq_first", 1), ("rvq_rest", c.num_quantizers - 1)):
+        weights.drop(f"{part}.input_proj.weight")  # only the training needs it
+        for number in range(count):
+            book = f"{part}.vq.layers.{number}._codebook"
+            tables.append(codebook(weights.scope(book), "embedding_sum", c.codebook_size, width))
+    first, rest = (
+        Linear(weights.take(f"{part}.output_proj.weight", c.codebook_dim, width, 1)[..., 0])
+        for part in ("rvq_first", "rvq_rest")
+    )
+    return torch.stack(tables).to(weights.dtype), (first, rest)
+
+
+def _read_transformer(c: DecoderConfig, weights: Weights, ops: Ops) -> Transformer:
+    shape = StackShape(
+        hidden=c.hidden_size,
+        ffn=c.intermediate_size,
+        heads=c.num_attention_heads,
+        kv_heads=c.num_key_value_heads,
+        head_dim=c.head_dim,
+        layers=c.num_hidden_layers,
+        eps=c.rms_norm_eps,
+    )
+    stack = Transformer(shape, weights, ops)
+    for layer in stack.layers:  # the scale of a branch goes into its last map
+        scope = weights.scope(f"layers.{layer.index}")
+        layer.out = _scaled(layer.out, scope.take("self_attn_layer_scale.scale", c.hidden_size))
+        layer.down = _scaled(layer.down, scope.take("mlp_layer_scale.scale", c.hidden_size))
+    return stack
 
 
 def _build_back(config: DecoderConfig, weights: Weights) -> StreamingNet:

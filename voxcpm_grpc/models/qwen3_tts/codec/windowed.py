@@ -58,6 +58,11 @@ class WindowTable:
             key=self._rotation(place, dtype),
         )
 
+    def turns(self) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [p + 1, d / 2] float32 that rotate a key by its age in frames, relative to one new frame."""
+        cos, sin = self._rotation(-torch.arange(self.past + 1, device=self._ring.device), torch.float32)
+        return cos[:, 0].contiguous(), sin[:, 0].contiguous()
+
     def _rotation(self, place: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         angle = (place[..., None, None] * self._frequency).float()
         return angle.cos().to(dtype), angle.sin().to(dtype)

@@ -9,6 +9,7 @@ keys and values for the next passes of the step, and attends.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import triton
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from voxcpm_grpc.attention import Rotation
 from voxcpm_grpc.kernels.launch.overlap import launch_next, overlaps, wait
-from voxcpm_grpc.models.qwen3_tts.talker import HeadNorms
+from voxcpm_grpc.layers.ops import RMSNorm
 
 MAX_TOKENS = 16
 MAX_NEW = 2
@@ -27,7 +28,8 @@ MAX_NEW = 2
 class FusedAttention:
     """A `predictor.StepAttention` in one launch."""
 
-    norms: HeadNorms
+    q_norms: Sequence[RMSNorm]  # of each layer
+    k_norms: Sequence[RMSNorm]
     rope: Rotation  # of all positions of a step
 
     def __call__(
@@ -38,7 +40,7 @@ class FusedAttention:
         wanted = range(new) if wanted is None else wanted
         _check(q, k, v, kv[layer], start)
         out = q.new_empty(len(wanted), sequences, heads, size)
-        q_norm, k_norm = self.norms.q[layer], self.norms.k[layer]
+        q_norm, k_norm = self.q_norms[layer], self.k_norms[layer]
         overlap = overlaps(q.device)
         _attention_kernel[(sequences, groups)](
             q,
