@@ -194,6 +194,7 @@ def test_rows_of_a_slot_draw_the_same_beside_any_others(target):
     assert drawn(2, 0) == [whole[2], whole[4]]
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of NumPy, in the interpreter
 def test_logits_that_are_no_numbers_give_ids(target):
     device, dtype = target
     _, fused = samplers(device)
