@@ -30,6 +30,7 @@ from voxcpm_grpc.models.qwen3_tts.predictor import Predictor
 from voxcpm_grpc.models.qwen3_tts.sampling import CodeIds, PlainSampler, Sampler
 from voxcpm_grpc.models.qwen3_tts.talker import (
     CodeEmbedding,
+    FusedCodeEmbedding,
     FusedHeadNorms,
     HeadNorms,
     StepInputs,
@@ -98,7 +99,8 @@ def read_networks(config: Qwen3Config, positions: int, weights: Weights, attenti
     device, scope = weights.device, weights.scope("talker")
     fused = device.type == "cuda" and attention.capturable
     ops = choose_ops(fused, device, packed=weights.dtype == torch.float32, folds=False)
-    text, codes = TextProjection(config, scope), CodeEmbedding(config, scope)
+    text = TextProjection(config, scope)
+    codes = (FusedCodeEmbedding if fused else CodeEmbedding)(config, scope)
     rows = text if device.type == "cpu" else text.table()
     pad = config.text_marks.tts_pad_token_id
     inputs, slots = StepInputs(codes, rows, pad), reference

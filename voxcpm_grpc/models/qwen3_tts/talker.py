@@ -98,15 +98,28 @@ class CodeEmbedding:
         self.table = torch.cat(tables)
         starts = [0, *(config.talker.vocab_size + group * size for group in range(config.groups - 1))]
         self.starts = torch.tensor(starts, device=weights.device)
-        self._tables = self.table.split([len(table) for table in tables])
+        self.tables = self.table.split([len(table) for table in tables])
 
     def __call__(self, ids: Tensor, group: int) -> Tensor:
         """The rows [t, h] of ids [t] of a code of the step."""
-        return F.embedding(ids, self._tables[group])
+        return F.embedding(ids, self.tables[group])
 
     def summed(self, codes: Tensor) -> Tensor:
         """The sums [t, h] over the codes [t, q] of steps."""
         return F.embedding_bag(codes.long() + self.starts, self.table, mode="sum")
+
+
+class FusedCodeEmbedding(CodeEmbedding):
+    """The embeddings by a kernel of this project.
+
+    Kernels are compiled ahead from calls that launch none of them, so what these calls draw is no id yet, and an
+    operation of PyTorch would refuse it.
+    """
+
+    def __call__(self, ids: Tensor, group: int) -> Tensor:
+        from voxcpm_grpc.models.qwen3_tts.kernels.embeddings import lookup
+
+        return lookup(ids, self.tables[group])
 
 
 @dataclass(frozen=True, slots=True)

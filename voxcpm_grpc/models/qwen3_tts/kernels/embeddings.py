@@ -1,4 +1,4 @@
-"""The inputs of a step in one launch: the sum of the embeddings of its codes and of the next id of the text."""
+"""The embeddings of codes, and the inputs of a step: their sum and that of the next id of the text, in one launch."""
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 # A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voxcpm_grpc.kernels.launch.overlap import launch_next, overlaps, wait
+from voxcpm_grpc.kernels.launch.overlap import chained, launch_next, wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,6 @@ class FusedInputs:
             raise ValueError("text must be int32, everything else int64")
         out = self.codes.new_empty(len(slot), hidden)
         block = min(256, triton.next_power_of_2(hidden))
-        overlap = overlaps(slot.device)
         _step_inputs_kernel[(len(slot), triton.cdiv(hidden, block))](
             slot,
             step,
@@ -50,10 +49,33 @@ class FusedInputs:
             HIDDEN=hidden,
             CODES=groups,
             BLOCK=block,
-            OVERLAP=overlap,
-            **({"launch_pdl": True} if overlap else {}),
+            **chained(slot.device),
         )
         return out
+
+
+def lookup(ids: Tensor, table: Tensor) -> Tensor:
+    """The rows [t, h] of contiguous ids int64 [t] in a contiguous table [r, h], which has all of them."""
+    if ids.dtype != torch.int64 or not (ids.is_contiguous() and table.is_contiguous()):
+        raise ValueError("ids must be contiguous int64, and the table contiguous")
+    hidden = table.shape[1]
+    out = table.new_empty(len(ids), hidden)
+    block = min(1024, triton.next_power_of_2(hidden))
+    _lookup_kernel[(len(ids), triton.cdiv(hidden, block))](
+        ids, table, out, HIDDEN=hidden, BLOCK=block, **chained(ids.device)
+    )
+    return out
+
+
+@triton.jit(do_not_specialize=["ids"])
+def _lookup_kernel(ids, table, out, HIDDEN: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
+    launch_next(OVERLAP)
+    wait(OVERLAP)
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < HIDDEN
+    entry = tl.load(table + tl.load(ids + row) * HIDDEN + column, mask=inside)
+    tl.store(out + row * HIDDEN + column, entry, mask=inside)
 
 
 # The alignment of views is not specialized: a compilation would stall every stream.
