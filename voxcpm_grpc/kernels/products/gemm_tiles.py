@@ -92,6 +92,40 @@ _WIDE: Tiles = (
     ),
 )
 
+# These serve the sizes below, outputs and inputs, which layers of Qwen3-TTS alone have. More inputs at a time are loaded
+# than above, because with these sizes a program has fewer of them.
+_DEEP_SIZES: Mapping[Epilogue, frozenset[tuple[int, int]]] = {
+    Epilogue.NONE: frozenset({(4096, 1024), (2048, 1024), (4096, 2048)}),
+    Epilogue.GATED: frozenset({(3072, 1024)}),
+    Epilogue.ADD: frozenset({(1024, 3072)}),
+}
+_DEEP: Tiles = (
+    (
+        16,
+        {
+            Epilogue.NONE: Tile(rows=16, columns=64, depth=256, swap=True, ahead=8),
+            Epilogue.GATED: Tile(rows=16, columns=32, depth=256, swap=True, ahead=8),
+            Epilogue.ADD: Tile(rows=16, columns=32, depth=256, splits=4, stages=6, ahead=8),
+        },
+    ),
+    (
+        32,
+        {
+            Epilogue.NONE: Tile(rows=32, columns=64, depth=256, swap=True, ahead=8),
+            Epilogue.GATED: Tile(rows=32, columns=32, depth=256, swap=True, ahead=8),
+            Epilogue.ADD: Tile(rows=32, columns=32, depth=128, splits=4, stages=6, ahead=8),
+        },
+    ),
+    (
+        64,
+        {
+            Epilogue.NONE: Tile(rows=64, columns=32, depth=256, ahead=8),
+            Epilogue.GATED: Tile(rows=64, columns=32, depth=128, ahead=8),
+            Epilogue.ADD: Tile(rows=64, columns=32, depth=128, splits=4, ahead=8),
+        },
+    ),
+)
+
 # These serve weights of 8 bits, of all sizes. With more rows a conversion and cuBLAS's products are faster.
 _FP8: Tiles = (
     (
@@ -128,7 +162,8 @@ def choose_tile(epilogue: Epilogue, rows: int, outputs: int, inputs: int, fp8: b
 
     None if cuBLAS is faster or no tile fits the sizes.
     """
-    table = _FP8 if fp8 else _NARROW if min(outputs, inputs) <= 1024 else _WIDE
+    deep = (outputs, inputs) in _DEEP_SIZES[epilogue]
+    table = _FP8 if fp8 else _DEEP if deep else _NARROW if min(outputs, inputs) <= 1024 else _WIDE
     tile = next((tiles.get(epilogue) for limit, tiles in table if rows <= limit), None)
     if tile is None or outputs % tile.columns or inputs % (tile.depth * tile.splits):
         return None

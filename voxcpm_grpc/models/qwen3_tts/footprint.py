@@ -23,8 +23,7 @@ from voxcpm_grpc.models.qwen3_tts.kernels import codec_reference
 from voxcpm_grpc.models.qwen3_tts.load import codec_dtype_of, positions_of, read_networks
 from voxcpm_grpc.models.qwen3_tts.model import Qwen3TTS
 
-WORKING_BASE = int(2.1 * 2**30)  # bytes: CUDA context, libraries, graphs, prefills
-WORKING_PER_SLOT = 8 << 20  # bytes: the activations of a step without those of the codec
+WORKING_BASE = round(1.75 * 2**30)  # bytes: CUDA context, libraries, graphs, prefills
 
 # The files of the codec are the same in all released models, and config.json does not describe them.
 RELEASED_CODEC = CodecConfig(
@@ -116,5 +115,5 @@ def qwen3_tts_footprint(content: Any, options: LoadOptions) -> Footprint:
         slot=bytes_of(model.allocate(1, torch.empty(1, model.numbers, dtype=torch.int64, device=nowhere))),
         layout=model.layout,
         positions=positions,
-        working=WORKING_BASE + options.max_slots * (WORKING_PER_SLOT + step_bytes(RELEASED_CODEC.decoder, dtype)),
+        working=WORKING_BASE + options.max_slots * step_bytes(RELEASED_CODEC.decoder, dtype),
     )
