@@ -15,14 +15,14 @@ def test_they_agree(target, agree, shape):
     device, dtype = target
     heads, groups, size = shape
     projection = torch.randn(5, heads + 2 * groups, size).to(device, dtype)
-    weights = [(1 + 0.3 * torch.randn(size)).to(device, dtype) for _ in range(2)]
+    first, second = ((1 + 0.3 * torch.randn(size)).to(device, dtype) for _ in range(2))
     expected = projection.clone()
     q, k, v = expected.split([heads, groups, groups], dim=1)
-    reference.norm_heads(q, k, *weights, 1e-6)
+    reference.norm_heads(q, k, first, second, 1e-6)
     before = v.clone()
     q, k, v = projection.split([heads, groups, groups], dim=1)
-    norm_heads(q, k, *weights, 1e-6)
+    norm_heads(q, k, first, second, 1e-6)
     agree(projection, expected)
     assert torch.equal(v, before)
     with pytest.raises(ValueError, match="contiguous heads"):
-        norm_heads(q.transpose(0, 1), k, *weights, 1e-6)
+        norm_heads(q.transpose(0, 1), k, first, second, 1e-6)

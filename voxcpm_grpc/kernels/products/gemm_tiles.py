@@ -92,7 +92,7 @@ _WIDE: Tiles = (
     ),
 )
 
-# These serve the sizes below, outputs and inputs, which layers of Qwen3-TTS alone have. More inputs at a time are loaded
+# These serve the sizes below, outputs and inputs, which layers of Qwen3-TTS alone have. More inputs are loaded at a time
 # than above, because with these sizes a program has fewer of them.
 _DEEP_SIZES: Mapping[Epilogue, frozenset[tuple[int, int]]] = {
     Epilogue.NONE: frozenset({(4096, 1024), (2048, 1024), (4096, 2048)}),
