@@ -92,8 +92,8 @@ _WIDE: Tiles = (
     ),
 )
 
-# These serve the sizes below, outputs and inputs, which layers of Qwen3-TTS alone have. More inputs are loaded at a time
-# than above, because with these sizes a program has fewer of them.
+# These serve the sizes below, outputs and inputs, which layers of Qwen3-TTS alone have. They load more inputs at a time
+# than those above, because with these sizes a program has fewer of them.
 _DEEP_SIZES: Mapping[Epilogue, frozenset[tuple[int, int]]] = {
     Epilogue.NONE: frozenset({(4096, 1024), (2048, 1024), (4096, 2048)}),
     Epilogue.GATED: frozenset({(3072, 1024)}),
