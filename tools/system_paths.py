@@ -2,7 +2,7 @@
 
 MODELS = ("voxcpm_grpc/models/", "voxcpm_grpc/layers/", "voxcpm_grpc/attention/")
 ENGINE = ("voxcpm_grpc/engine/", "voxcpm_grpc/request.py", *MODELS)
-KERNELS = ("voxcpm_grpc/kernels/", "voxcpm_grpc/models/voxcpm/kernels/")
+KERNELS = tuple(f"voxcpm_grpc/{one}/" for one in ("kernels", "models/voxcpm/kernels", "models/qwen3_tts/kernels"))
 PROCESSES = ("voxcpm_grpc/pool/", "voxcpm_grpc/ipc/", "voxcpm_grpc/worker/")
 CONTRACT = ("protos/", "voxcpm_grpc/v1/", "buf.yaml")
 START = tuple(f"server/voxcpm_server/{one}" for one in ("app.py", "engines.py", "main.py", "signals.py", "start.py"))
