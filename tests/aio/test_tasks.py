@@ -27,6 +27,7 @@ ALLOWED = {
     "voxcpm_grpc/pool/engines/supervisor.py": "a reader that fails counts as a lost engine",
     "server/voxcpm_server/app.py": "a pool that is watched for its end raises nothing, and its task is cancelled",
     "server/voxcpm_server/rpc/call.py": "the caller awaits each read and write",
+    "server/voxcpm_server/services/reflection.py": "the call awaits each write",
     "server/voxcpm_server/services/server.py": "a TaskGroup",
     "server/voxcpm_server/speech/reader.py": "the reader awaits each read",
     "server/voxcpm_server/speech/session.py": "a task that fails ends its stream",

@@ -70,6 +70,11 @@ def logits_of(kind: str, b: int, size: int, seed: int = 7) -> Tensor:
 
 
 KINDS = ("normal", "rounded", "tied", "flat", "impossible")
+SOME_KINDS = [
+    "tied",
+    "impossible",
+    *(pytest.param(kind, marks=pytest.mark.thorough) for kind in KINDS[:2] + KINDS[3:4]),
+]
 
 
 def samplers(device: str) -> tuple[PlainSampler, Any]:
@@ -98,7 +103,7 @@ def accepted(target: Target) -> int:
     return 0 if target[0] == "cpu" else 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_KINDS)
 def test_codes_are_those_of_the_plain_sampler(kind, target):
     plain, fused = samplers(target[0])
     found, wanted = [], []
@@ -110,7 +115,7 @@ def test_codes_are_those_of_the_plain_sampler(kind, target):
     assert len(torch.cat(wanted).unique()) > INTERPRETED / 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_KINDS)
 def test_first_codes_are_those_of_the_plain_sampler(kind, target):
     plain, fused = samplers(target[0])
     found, wanted, ends = [], [], 0
