@@ -94,13 +94,15 @@ class Service:
         """A method; `timeout` can be given to its calls."""
         return functools.partial(getattr(self._stub, method), metadata=self.metadata, timeout=HANG_SECONDS)
 
-    async def stream(self, method: str, messages: Iterable[Any]) -> list[pb.AudioChunk]:
+    async def stream(
+        self, method: str, messages: Iterable[Any], *, seconds: float | None = HANG_SECONDS
+    ) -> list[pb.AudioChunk]:
         """All replies to these messages, after which the client half-closes. Raises AioRpcError."""
-        return [chunk async for chunk in getattr(self, method)(iter(list(messages)))]
+        return [chunk async for chunk in getattr(self, method)(iter(list(messages)), timeout=seconds)]
 
-    async def speak(self, *messages: Any) -> list[pb.AudioChunk]:
+    async def speak(self, *messages: Any, seconds: float | None = HANG_SECONDS) -> list[pb.AudioChunk]:
         """All replies of a Generate call to configs, texts, flushes and so on. Raises AioRpcError."""
-        return await self.stream("Generate", map(message, messages))
+        return await self.stream("Generate", map(message, messages), seconds=seconds)
 
 
 def message(body: Any) -> pb.GenerateRequest:
