@@ -124,9 +124,10 @@ async def refusals(target: str, count: int, timesteps: int) -> list[float]:
     """
     took: list[float] = []
     async with AsyncClient(target, retries=0, timeout=600) as client, asyncio.TaskGroup() as group:
+        over = asyncio.Event()
 
         async def fill() -> None:
-            while True:
+            while not over.is_set():
                 with contextlib.suppress(Exhausted):
                     await stream(client, 200, timesteps)
                 await asyncio.sleep(0.05)
@@ -142,6 +143,7 @@ async def refusals(target: str, count: int, timesteps: int) -> list[float]:
                 took.append(time.perf_counter() - began)
             except TimeoutError:
                 pass  # the queue was not full yet
+        over.set()
         for task in filling:
             task.cancel()
     return took

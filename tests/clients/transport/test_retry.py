@@ -2,7 +2,9 @@ import asyncio
 import math
 import socket
 import time
+from contextlib import suppress
 
+import grpc
 import numpy as np
 import pytest
 from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until
@@ -292,3 +294,22 @@ async def test_a_client_works_after_a_failed_call(client, server):
     with pytest.raises(InternalError):
         await client.say("a")
     assert len((await client.say("a")).samples) == 160
+
+
+async def test_a_cancellation_that_is_lost_with_the_status_of_a_call_ends_the_task(client):
+    """grpc.aio loses one that arrives together with the status of a streaming call, and raises the status."""
+    attempts = []
+
+    async def attempt(_: float | None) -> None:
+        attempts.append(asyncio.current_task())
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(NEVER_SECONDS)
+        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
+
+    connection = client._connection
+    calling = asyncio.create_task(connection.repeat(attempt, connection.attempts(HANG_SECONDS)))
+    await until(lambda: attempts)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert len(attempts) == 1

@@ -70,12 +70,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         assert not server.fault()
 
 
-async def one_caller(address: str, attack: Attack) -> None:
-    """Leave streams unread, cancel a call in the middle, and send what is no message, until it is cancelled."""
+async def one_caller(address: str, attack: Attack, over: asyncio.Event) -> None:
+    """Leave streams unread, cancel a call in the middle, and send what is no message, until it is over.
+
+    A cancellation alone might not end it: grpc.aio loses one that arrives together with the status of a call.
+    """
     async with grpc.aio.insecure_channel(address) as channel:
         stub: Any = Stub(channel, attack.service)
         unread = [getattr(stub, attack.streamed)(attack.stream) for _ in range(UNREAD)]
-        while True:
+        while not over.is_set():
             whole = getattr(stub, attack.whole)(attack.text)
             for path in attack.paths:
                 call = channel.stream_stream(path)(iter([b"\xff" * 100]))
@@ -88,11 +91,13 @@ async def one_caller(address: str, attack: Attack) -> None:
 
 @contextlib.asynccontextmanager
 async def attacked(address: str, attack: Attack) -> AsyncIterator[None]:
-    callers = [asyncio.ensure_future(one_caller(address, attack)) for _ in range(CALLERS)]
+    over = asyncio.Event()
+    callers = [asyncio.ensure_future(one_caller(address, attack, over)) for _ in range(CALLERS)]
     try:
         yield
         assert not [caller for caller in callers if caller.done()]
     finally:
+        over.set()
         for caller in callers:
             caller.cancel()
         await asyncio.gather(*callers, return_exceptions=True)

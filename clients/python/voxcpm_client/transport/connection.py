@@ -234,11 +234,18 @@ class Connection:
     async def repeat(
         self, attempt: Callable[[float | None], Awaitable[T]], attempts: Attempts, request_id: str = ""
     ) -> T:
-        """The result of `attempt(seconds left)`, an RPC that can be repeated as a whole."""
+        """The result of `attempt(seconds left)`, an RPC that can be repeated as a whole.
+
+        A cancellation that arrives together with the status of a call is lost in grpc.aio, which raises the status. It
+        is raised here, so that the cancelled task makes no further attempt.
+        """
+        before = _cancellations()
         while True:
             try:
                 result = await attempt(attempts.remaining())
             except grpc.aio.AioRpcError as error:
+                if _cancellations() > before:
+                    raise asyncio.CancelledError from None
                 failed = error
             except asyncio.CancelledError:
                 self.explain_cancellation()
@@ -287,6 +294,12 @@ class Connection:
 
         answer = await self.repeat(check, attempts)
         return answer == bytes([0x08, SERVING])
+
+
+def _cancellations() -> int:
+    """The requests to cancel the current task, so far."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 def _from_network(error: grpc.aio.AioRpcError) -> bool:
