@@ -90,7 +90,7 @@ SUITES = (
     Suite(
         "processes",
         "whole servers that lose engines and fronts, drain, restart and share voices",
-        8,
+        15,
         load=Load.WAITS,
         judges=("voxcpm_grpc/", "server/"),
     ),
@@ -278,7 +278,7 @@ SUITES = (
     Suite(
         "first-hour",
         "what a newcomer does: make demo, the README, clients from wheels, servers that start, other languages",
-        10,
+        15,
         environment=LANGUAGES,
         judges=(
             *(
