@@ -112,9 +112,10 @@ class AsyncStream:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._feeder = self._reading = None  # their exceptions refer to this stream
-        if self._responses is not None:
-            await self._responses.aclose()  # the generator and the call refer to each other
-        self._call = self._responses = self._status = None  # each holds the channel
+        responses = self._responses
+        self._call = self._responses = self._status = None  # each holds the channel; another task may release it, too
+        if responses is not None:
+            await responses.aclose()  # the generator and the call refer to each other
 
     def __aiter__(self) -> Self:
         return self

@@ -226,3 +226,21 @@ def test_a_client_at_the_end_of_the_program_says_so(server, use):
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, env=os.environ)
     assert done.stdout.startswith("UnusableClient the client is closed, perhaps by the end of the program")
     assert done.stderr == ""
+
+
+async def test_a_stream_may_be_closed_by_several_tasks_at_once(server):
+    """As by its reader, whose call has ended, and by the client. The end of the responses may take a while."""
+
+    async def responses():
+        try:
+            yield
+        finally:
+            await asyncio.sleep(0.05)
+
+    server.hold.clear()
+    async with AsyncClient(server.target) as client:
+        stream = client.speak("Hello.")
+        await stream.start()
+        stream._responses = responses()
+        await anext(stream._responses)
+        await asyncio.gather(stream.aclose(), stream.aclose())
