@@ -326,7 +326,7 @@ SUITES = (
     Suite(
         "interpreter",
         "kernels of all shapes, in Triton's interpreter",
-        8,
+        15,
         ("tests/kernels", "tests/layers", "tests/models", "-m=thorough and not gpu"),
         judges=("voxcpm_grpc/kernels/", *MODELS),
     ),

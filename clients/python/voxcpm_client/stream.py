@@ -107,15 +107,24 @@ class AsyncStream:
         if self._call is not None:
             self._call.cancel()
         await self._requests.close()
-        tasks = [task for task in (self._feeder, self._reading) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while running := [task for task in self._tasks() if not task.done()]:  # a start that goes on adds some
+            if self._call is not None:
+                self._call.cancel()
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        for task in self._tasks():
+            _ = task.cancelled() or task.exception()  # nobody else may read it
         self._feeder = self._reading = None  # their exceptions refer to this stream
-        responses = self._responses
+        call, responses = self._call, self._responses
         self._call = self._responses = self._status = None  # each holds the channel; another task may release it, too
+        if call is not None:
+            call.cancel()
         if responses is not None:
             await responses.aclose()  # the generator and the call refer to each other
+
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        return [task for task in (self._feeder, self._reading) if task is not None]
 
     def __aiter__(self) -> Self:
         return self

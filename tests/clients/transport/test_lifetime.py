@@ -239,8 +239,8 @@ async def test_a_stream_may_be_closed_by_several_tasks_at_once(server):
 
     server.hold.clear()
     async with AsyncClient(server.target) as client:
-        stream = client.speak("Hello.")
+        stream: Any = client.speak("Hello.")
         await stream.start()
-        stream._responses = responses()
-        await anext(stream._responses)
+        stream._responses = replaced = responses()
+        await anext(replaced)
         await asyncio.gather(stream.aclose(), stream.aclose())
