@@ -22,7 +22,7 @@ class Suite:
 
     name: str
     about: str
-    minutes: float  # limit of its tests, without the installation
+    minutes: float  # of its tests on a quiet host, at most, without the installation
     tests: tuple[str, ...] = ()  # arguments of pytest; the folder tests/system/NAME if empty
     judges: tuple[str, ...] = field(kw_only=True)  # beginnings of the paths whose change calls for the suite
     environment: Environment | None = field(default=None, kw_only=True)  # None: that of `make test`
