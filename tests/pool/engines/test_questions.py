@@ -57,7 +57,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch, host: Host) -> None:
-    """What does not answer soon is late. A busy host may delay the other answers, so no test asks for these, too."""
+    """An answer that does not come soon is late. A busy host may delay the others, so no test asks for these, too."""
     monkeypatch.setattr(questions, "ANSWER_SECONDS", 0.05)
 
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voxcpm_grpc.kernels.launch.overlap import launch_next, overlaps, wait
+from voxcpm_grpc.kernels.launch.overlap import chained, launch_next, wait
 
 
 def norm_heads(q: Tensor, k: Tensor, q_weight: Tensor, k_weight: Tensor, eps: float) -> None:
@@ -20,7 +20,6 @@ def norm_heads(q: Tensor, k: Tensor, q_weight: Tensor, k_weight: Tensor, eps: fl
         raise ValueError("q and k must have the same rows, and contiguous heads of one size")
     if not (q_weight.is_contiguous() and k_weight.is_contiguous() and q_weight.shape == k_weight.shape == (size,)):
         raise ValueError(f"the weights must be contiguous and have {size} values")
-    overlap = overlaps(q.device)
     _norm_heads_kernel[(rows, 2)](
         q,
         k,
@@ -34,8 +33,7 @@ def norm_heads(q: Tensor, k: Tensor, q_weight: Tensor, k_weight: Tensor, eps: fl
         BLOCK=triton.next_power_of_2(max(heads, groups)),
         SIZE=size,
         WIDTH=triton.next_power_of_2(size),
-        OVERLAP=overlap,
-        **({"launch_pdl": True} if overlap else {}),
+        **chained(q.device),
     )
 
 

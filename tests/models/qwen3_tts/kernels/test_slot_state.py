@@ -1,4 +1,4 @@
-"""What a step stores in the state of slots is the same by kernels, and leaves all other slots as they are."""
+"""Kernels store in the state of slots what the plain operations store, and leave all other slots as they are."""
 
 import pytest
 import torch

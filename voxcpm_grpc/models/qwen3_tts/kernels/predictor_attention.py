@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from voxcpm_grpc.attention import Rotation
-from voxcpm_grpc.kernels.launch.overlap import launch_next, overlaps, wait
+from voxcpm_grpc.kernels.launch.overlap import chained, launch_next, wait
 from voxcpm_grpc.layers.ops import RMSNorm
 
 MAX_TOKENS = 16
@@ -41,7 +41,6 @@ class FusedAttention:
         _check(q, k, v, kv[layer], start)
         out = q.new_empty(len(wanted), sequences, heads, size)
         q_norm, k_norm = self.q_norms[layer], self.k_norms[layer]
-        overlap = overlaps(q.device)
         _attention_kernel[(sequences, groups)](
             q,
             k,
@@ -66,9 +65,8 @@ class FusedAttention:
             HEADS=heads,
             REPEAT=heads // groups,
             HALF=size // 2,
-            OVERLAP=overlap,
             num_warps=4,
-            **({"launch_pdl": True} if overlap else {}),
+            **chained(q.device),
         )
         return out
 
