@@ -48,11 +48,13 @@ SPARE = 40  # steps by which the first stream of a burst may be ahead of the las
 
 
 @torch.inference_mode()
-def trace(engine: Engine, streams: int, *, first: int, timesteps: int, chars: int) -> tuple[Row, list[Activity]]:
-    """Time some steps in the middle of a burst, then trace some."""
+def trace(
+    engine: Engine, streams: int, *, first: int, timesteps: int | None, chars: int, speaker: str = ""
+) -> tuple[Row, list[Activity]]:
+    """Time some steps in the middle of a burst, then trace some. The options are those of `requests`."""
     engine.join_from = sys.maxsize  # a round is one call of `step`, as it is when no request has arrived for a while
     steps = SETTLE + TIMED + WARM + TRACED + SPARE
-    for request in requests(first, streams, steps=steps, timesteps=timesteps, chars=chars):
+    for request in requests(first, streams, steps=steps, timesteps=timesteps, chars=chars, speaker=speaker):
         engine.add(request)
     chunks = Counter()
     while len(chunks) < streams or min(chunks.values()) < SETTLE:
@@ -90,7 +92,8 @@ def main() -> None:
         help="counts of streams, separated by commas; all: every batch bucket up to --slots",
     )
     parser.add_argument("--slots", type=int, default=64, help="largest batch with --streams all")
-    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--timesteps", type=int, help="flow-matching steps; default: those of the model")
+    parser.add_argument("--speaker", default="", help="a built-in voice of the model")
     parser.add_argument("--chars", type=int, default=110, help="characters of each text")
     parser.add_argument("--top", type=int, default=12, help="rows in the lists of the longest kernels and gaps")
     parser.add_argument("--parts", action="store_true", help="also measure each part of a step alone")
@@ -102,14 +105,21 @@ def main() -> None:
     counts = (
         generate_buckets(options.slots) if options.streams == "all" else [int(n) for n in options.streams.split(",")]
     )
-    settings = EngineSettings(
-        device="cuda", max_slots=max(counts), timesteps=(options.timesteps,), graphs=not options.eager
-    )
+    settings = EngineSettings(device="cuda", max_slots=max(counts), graphs=not options.eager)
+    if options.timesteps is not None:
+        settings = settings.model_copy(update={"timesteps": (options.timesteps,)})
     engine = load_engine(resolve(options.model), options.model, settings)
     rows, parts, graphs, tops, gaps, timelines, first = [], [], {}, {}, {}, {}, 0
     print(HEADINGS)
     for count in counts:
-        one, ran = trace(engine, count, first=first, timesteps=options.timesteps, chars=options.chars)
+        one, ran = trace(
+            engine,
+            count,
+            first=first,
+            timesteps=options.timesteps,
+            chars=options.chars,
+            speaker=options.speaker,
+        )
         first += count
         rows.append(one)
         graphs[count] = by_graph(ran, TRACED)
