@@ -13,10 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engines.tiny import Outcome, at_rest, collect, engine, finished, run, run_arriving
 from support.engines.toy_engines import TEXT, asks, check, check_all, part, toy_engine
-from support.engines.toy_family import expected
+from support.engines.toy_family import Toy, expected
 
+from voxcpm_grpc.engine.runner import InFlight
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, QueueFull, TooLong
 from voxcpm_grpc.request import Conditioning, Request, Role, Sampling, VoicePart
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["audio in time", "late audio"])
+def _late_audio(request, monkeypatch):
+    """With late audio, no frame has reached the host when the next round is launched."""
+    if request.param:
+        monkeypatch.setattr(Toy, "late_audio", True)
+        monkeypatch.setattr(InFlight, "ready", lambda _: False)
+
 
 STREAMED = Request(id="s", text=TEXT, sampling=Sampling(seed=4, min_steps=14), keep_speech=True)
 
@@ -137,6 +147,13 @@ def test_the_model_alone_keeps_the_end_from_early_steps():
     outcomes = run(eng)
     check_all(requests, outcomes, eng)
     assert any(finished(outcomes[id]).steps == steps for id, steps in least.items())
+
+
+def test_a_stream_takes_no_step_behind_its_end():
+    eng, request = toy_engine(), next(ask for ask in asks(8) if expected(ask, toy_engine().info.completed).stopped)
+    eng.add(request)
+    check(request, run(eng)[request.id], eng)
+    assert eng.stats().steps == eng.stats().chunks + 1  # the end has no audio
 
 
 def test_speech_is_carried_on_as_it_is():

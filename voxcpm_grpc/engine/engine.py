@@ -53,6 +53,9 @@ class Engine:
     the meantime. The second part runs the language models on these steps. While requests arrive, it is launched when a
     GPU has generated them and decodes them. Prompts of new requests may join it then, which costs less than a prefill
     of their own. Otherwise it is launched with the first part.
+
+    A model with late audio says earlier which streams stop. The audio of a round is then read when the next one was
+    launched, or before that if a stream waits for a slot that an end may free.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Engine:
         self._captured_at = 0.0
         self._sequences: dict[str, Sequence] = {}
         self._in_flight: InFlight | None = None  # the frames of this round are not read yet
+        self._late: InFlight | None = None  # nor are those of the round before it, whose ends are known
         self._generating: list[Sequence] = []  # the steps of that round wait here while its second part is not launched
         self.join_from = JOIN_FROM[device.type]
         self._kept_speech: deque[KeptSpeech] = deque()
@@ -213,19 +217,23 @@ class Engine:
     @property
     def busy(self) -> bool:
         """True if `step` has work to do now. Paused streams do not count."""
-        parts = self._in_flight or self._generating or self._graphs_wait
+        parts = self._in_flight or self._late or self._generating or self._graphs_wait
         waits = self._kept_speech or self._jobs or self._results or self.adapters.pending
         return bool(parts or waits) or self.scheduler.runnable
 
     def collect(self) -> None:
         """Wait until `step` can launch the next part of a round. `step` does this first.
 
-        Reads the audio of the last round after both of its parts. A request that is added between `collect` and `step`
-        can be in that part.
+        Reads the audio of the last round after both of its parts, unless that comes late. A request that is added
+        between `collect` and `step` can be in that part.
         """
-        if self._in_flight and self._generating:
+        if not self._in_flight:
+            return
+        if self._generating:
             self._in_flight.wait_until_generated()
-        elif self._in_flight:
+            return
+        self._late, self._in_flight = self._in_flight, None
+        if not self._foresee(self._late):
             self._read_frames()
 
     def step(self) -> list[Result]:
@@ -243,10 +251,15 @@ class Engine:
             self._advance(joins=True)
         idle = False
         if not self._in_flight:
+            if self._late and self.scheduler.has_candidate:
+                self._read_frames()
             work = self.scheduler.schedule(monotonic())
             if work:
                 self._launch(work)
+            if self._late:
+                self._read_frames()
             if self._in_flight and self._in_flight.ready():
+                self._late, self._in_flight = self._in_flight, None
                 self._read_frames()  # on a CPU the audio is complete
             idle = not (work or self._results)
             self._results += self._jobs.advance(wait=idle)
@@ -332,10 +345,21 @@ class Engine:
                 raise fault.__cause__ or fault from None
             return self.runner.launch(Round(steps=[sequence for sequence in work.steps if not sequence.ended]))
 
+    def _foresee(self, in_flight: InFlight) -> bool:
+        """Wait until it is known which streams stop with a round. False if only its audio tells."""
+        if in_flight.stops is None:
+            return False
+        stops = in_flight.stops.wait()
+        for group, _ in in_flight.frames:
+            for sequence in group:
+                if not sequence.ended:
+                    sequence.foresee(stop=bool(stops[sequence.slot]))
+        return True
+
     def _read_frames(self) -> None:
-        """Wait for the audio of the last round and read it."""
-        assert self._in_flight
-        in_flight, self._in_flight = self._in_flight, None
+        """Wait for the late audio and read it."""
+        assert self._late
+        in_flight, self._late = self._late, None
         step_seconds, samples = self.scheduler.step_seconds, self.info.samples_per_step
         for group, copy in in_flight.frames:
             frames, now = copy.wait(), monotonic()

@@ -44,6 +44,7 @@ class InFlight:
 
     frames: list[tuple[list[Sequence], HostCopy]]
     generated: torch.cuda.Event | None  # it is recorded when all steps are generated; None: they are
+    stops: HostCopy | None = None  # bool [slots]: the steps that end a speech, if they come before late audio
 
     def wait_until_generated(self) -> None:
         """Wait until all steps of the round are generated."""
@@ -103,7 +104,11 @@ class Runner:
             groups[sequence.plan.variant].append(sequence)
         self._decoded = {sequence.slot for sequence in work.steps}
         frames = [(group, self._generate(group, variant)) for variant, group in groups.items()]
-        return InFlight(frames, self._graphs.generated if self._graphs is not None and frames else None)
+        if not frames:
+            return InFlight(frames, None)
+        if self._graphs is not None:
+            return InFlight(frames, self._graphs.generated, self._graphs.stops)
+        return InFlight(frames, None, HostCopy(self.model.stops(self.slots.state)) if self.model.late_audio else None)
 
     @torch.inference_mode()
     def advance(self, steps: list[Sequence], joined: Round) -> None:

@@ -241,6 +241,7 @@ class SpeechModel(ABC):
     columns: int  # columns of the family, for each row of a prefill
     step_bytes: int  # bytes that `resume` needs of each step, a multiple of 4; a Frame has them
     encodes: bool  # `encode` computes the inputs of some rows
+    late_audio: bool = False  # `decode` of a step may still run while the next one is generated
     # Python compiles with these arguments what LoadOptions.compiled lacks; or empty.
     compile_command: tuple[str, ...] = ()
     capturable: bool  # `prefill` and the parts of a step never wait for the host: they can be recorded in CUDA graphs
@@ -347,11 +348,24 @@ class SpeechModel(ABC):
         """
 
     @abstractmethod
-    def generate(self, slot: Tensor, variant: Any, state: SlotState, *, adapted: bool = False) -> None:
+    def generate(
+        self,
+        slot: Tensor,
+        variant: Any,
+        state: SlotState,
+        *,
+        adapted: bool = False,
+        decoded: torch.cuda.Event | None = None,
+    ) -> None:
         """The first part of a step: generate the next piece of speech for each slot [b], and keep it in the state.
 
-        No part of a step accesses other slots or waits for the host.
+        No part of a step accesses other slots or waits for the host. `decoded` follows the audio of the step before. A
+        model with late audio waits for it before it overwrites what `decode` reads.
         """
+
+    def stops(self, state: SlotState) -> Tensor:
+        """Bool [slots]: the speech of a slot stops with the step that was generated last."""
+        raise NotImplementedError("a model with late audio implements this")
 
     @abstractmethod
     def decode(self, slot: Tensor, state: SlotState) -> Frame:

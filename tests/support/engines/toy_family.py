@@ -234,7 +234,15 @@ class Toy(base.SpeechModel):
         own.good.index_copy_(0, rows.last_slot, good)
 
     @torch.inference_mode()
-    def generate(self, slot: Tensor, variant: Any, state: base.SlotState, *, adapted: bool = False) -> None:
+    def generate(
+        self,
+        slot: Tensor,
+        variant: Any,
+        state: base.SlotState,
+        *,
+        adapted: bool = False,
+        decoded: torch.cuda.Event | None = None,
+    ) -> None:
         own: ToyState = state.model
         step, x = state.step[slot], own.h[slot]
         drawn = drawn_by(state.seed[slot] % PRIME, state.turn[slot], state.segment[slot], step)
@@ -248,9 +256,14 @@ class Toy(base.SpeechModel):
         made = torch.stack(codes, 1)
         entry = (own.first[slot] + step).clamp(max=MAX_LEN - 1)
         own.codes.view(-1, 4).index_copy_(0, slot * MAX_LEN + entry, made.to(torch.int16))
+        if decoded is not None:
+            decoded.wait()
         own.current.index_copy_(0, slot, made)
         own.stop.index_copy_(0, slot, codes[0] % END == 0)
         own.finite.index_copy_(0, slot, own.good[slot])
+
+    def stops(self, state: base.SlotState) -> Tensor:
+        return state.model.stop
 
     @torch.inference_mode()
     def decode(self, slot: Tensor, state: base.SlotState) -> base.Frame:

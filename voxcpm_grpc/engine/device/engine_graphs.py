@@ -40,10 +40,12 @@ class StepParts:
         """Prefills read the result of `EngineGraphs.padded` from the start of the memory of `staging`."""
         self.scratch = slots.scratch
         self.slots = PaddedSlots(slots.scratch, slots.device)
+        # Late audio is decoded while the next slots are put there.
+        self.audio_slots = PaddedSlots(slots.scratch, slots.device) if model.late_audio else self.slots
         most = entry_buckets(prefill_tokens)[-1]
         # Slots and entries are the two rows.
         self.entries = torch.zeros(2, most, dtype=torch.int64, device=slots.device)
-        self.decoded = torch.cuda.Event(external=True)  # the last audio is recorded, and `advance` waits for it
+        self.decoded = torch.cuda.Event(external=True)  # the last audio is recorded, for parts that wait for it
         self._model, self._state, self._kv, self._memory = model, slots.state, kv, staging.memory
         self._longest = slots.state.block_table.shape[1] * kv.page_size
         self.encoded: Tensor | None = None
@@ -56,10 +58,10 @@ class StepParts:
         return min(tokens, self.scratch)
 
     def generate(self, count: int, variant: Hashable, *, adapted: bool) -> None:
-        self._model.generate(self.slots.rows[:count], variant, self._state, adapted=adapted)
+        self._model.generate(self.slots.rows[:count], variant, self._state, adapted=adapted, decoded=self.decoded)
 
     def decode(self, count: int) -> Tensor:
-        return self._model.decode(self.slots.rows[:count], self._state).packed
+        return self._model.decode(self.audio_slots.rows[:count], self._state).packed
 
     def advance(self, count: int, *, adapted: bool) -> None:
         rows = step_rows(self.slots.rows[:count], self._state, self._kv.page_size, self._longest)
@@ -83,7 +85,8 @@ class EngineGraphs:
 
     What adapters change is captured with and without them.
 
-    Audio is decoded at the same time as the language models run, on a stream of its own with a higher priority.
+    Audio is decoded at the same time as the language models run, on a stream of its own with a higher priority. Late
+    audio is also decoded while the next step is generated.
     """
 
     @torch.inference_mode()
@@ -102,6 +105,7 @@ class EngineGraphs:
         With `some_later`, intermediate sizes are left to `capture_next`, and larger ones serve until then.
         """
         self._parts = parts = StepParts(model, slots, kv, prefill_tokens, staging)
+        self._late_stops = model.stops(slots.state) if model.late_audio else None
         self.encoded = parts.encoded
         tokens, entries = token_buckets(prefill_tokens), entry_buckets(prefill_tokens) if model.encodes else []
         sizes, advanced = generate_buckets(parts.scratch), advance_buckets(parts.scratch)
@@ -126,6 +130,7 @@ class EngineGraphs:
         parts.decoded.record(audio.stream)  # captured kernels wait for its last record before the replay
         self._advance = capture(parts.advance, advanced)
         self.generated = torch.cuda.Event()  # the last steps were generated when it is recorded
+        self.stops: HostCopy | None = None  # of these steps, bool [slots], for a model with late audio
         # `_rows` and `padded` give the sizes of language models without adapters. Their graphs come last: a size that
         # has one then has a graph of it or of a smaller one in all other calls, and of the same one with adapters.
         generating = [graph for graphs in self._generate.values() for graph in graphs.values()]
@@ -170,7 +175,8 @@ class EngineGraphs:
 
     def generate(self, slots: np.ndarray, variant: Hashable, *, adapted: bool) -> HostCopy:
         """Generate and decode a step of these slots."""
-        self.wait_for_audio()
+        if self._late_stops is None:
+            self.wait_for_audio()
         count = len(slots)
         self._parts.slots.put(slots, self._rows(count))
         self._generate[variant][adapted].replay(count)
@@ -178,6 +184,8 @@ class EngineGraphs:
         self.generated.record()
         self._audio_stream.wait_event(self.generated)
         with torch.cuda.stream(self._audio_stream):
+            self.stops = None if self._late_stops is None else HostCopy(self._late_stops)
+            self._parts.audio_slots.put(slots, self._decode.bucket(count))
             frames = self._decode.replay(count)
             self._parts.decoded.record()
             return HostCopy(frames[:count])
@@ -186,7 +194,8 @@ class EngineGraphs:
         """Run the language models on what these slots have just generated."""
         size = self._rows(len(slots))
         if not self._parts.slots.holds(slots, size):
-            self.wait_for_audio()  # it may still read other slots there
+            if self._late_stops is None:
+                self.wait_for_audio()  # it may still read other slots there
             self._parts.slots.put(slots, size)
         self._advance[adapted].replay(size)
 

@@ -53,6 +53,7 @@ class Sequence:
     max_steps: int = field(init=False)  # steps with audio, at most
     spoke: bool = False  # its audio was not silent all the time
     silent: int = 0  # steps since then that were silent
+    stops: bool = False  # it ends with the last launched step, which may not have reached the host
     stepped_at: float = 0.0  # its last step was launched at this time
     ended: bool = False
     id: str = field(init=False)
@@ -121,6 +122,10 @@ class Sequence:
             self.plays_until = max(self.plays_until, now + taken * step_seconds)
         self.limit += taken
         self.is_slow = self.is_slow and self.unsent >= RISE_CHUNKS
+
+    def foresee(self, *, stop: bool) -> None:
+        """Take note, before its audio comes, of whether the last launched step stops the speech."""
+        self.stops = stop and self.launched > self.plan.least_steps
 
     def deliver(self, samples: np.ndarray | None, *, stop: bool) -> FinishReason | None:
         """Count a step that has reached the host, with its audio if it has any.
@@ -215,12 +220,13 @@ class Sequence:
     def can_step(self) -> bool:
         """Another step may be launched as soon as the context is in the cache."""
         made, launched = self.made, self.launched
-        return made < self.limit and made < self.max_steps and launched < self.room and launched < self.plan.ready_steps
+        allowed = made < self.limit and launched < self.plan.ready_steps
+        return allowed and made < self.max_steps and launched < self.room and not self.stops
 
     @property
     def paused(self) -> bool:
         """Another step needs a higher limit, or more text."""
-        return self.made < self.max_steps and self.launched < self.room and not self.can_step
+        return self.made < self.max_steps and self.launched < self.room and not (self.stops or self.can_step)
 
     @property
     def needs_text(self) -> bool:

@@ -90,6 +90,7 @@ class Networks:
 class Qwen3TTS(base.SpeechModel):
     numbers, columns, encodes, banks = NUMBERS, COLUMNS, False, 0
     variants: tuple[Hashable, ...] = (None,)
+    late_audio = True
 
     def __init__(
         self,
@@ -254,7 +255,15 @@ class Qwen3TTS(base.SpeechModel):
         return self.networks.text(text) + torch.where(kind == NO_CODE, 0, beside)
 
     @torch.inference_mode()
-    def generate(self, slot: Tensor, variant: Any, state: base.SlotState, *, adapted: bool = False) -> None:
+    def generate(
+        self,
+        slot: Tensor,
+        variant: Any,
+        state: base.SlotState,
+        *,
+        adapted: bool = False,
+        decoded: torch.cuda.Event | None = None,
+    ) -> None:
         own: Qwen3State = state.model
         hidden, sampler = own.hidden[slot], self.networks.sampler
         points = Points(state.seed, state.turn, state.segment, state.step)
@@ -263,6 +272,8 @@ class Qwen3TTS(base.SpeechModel):
         first = sampler.first(logits, slot, points, options, FirstCodes(own.penalty, own.seen, own.least))
         options = Options(own.code_temperature, own.code_top_k, own.code_cut)
         codes = self.networks.predictor(hidden, first, sampler.others(slot, points, options))
+        if decoded is not None:
+            decoded.wait()
         self.networks.slots.store_codes(
             slot,
             codes,
@@ -275,6 +286,9 @@ class Qwen3TTS(base.SpeechModel):
             stop=own.stop,
             finite=own.finite,
         )
+
+    def stops(self, state: base.SlotState) -> Tensor:
+        return state.model.stop
 
     @torch.inference_mode()
     def decode(self, slot: Tensor, state: base.SlotState) -> base.Frame:

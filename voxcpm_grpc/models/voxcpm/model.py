@@ -231,7 +231,15 @@ class VoxCPM(SpeechModel):
         own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
 
     @torch.inference_mode()
-    def generate(self, slot: Tensor, variant: int, state: SlotState, *, adapted: bool = False) -> None:
+    def generate(
+        self,
+        slot: Tensor,
+        variant: int,
+        state: SlotState,
+        *,
+        adapted: bool = False,
+        decoded: torch.cuda.Event | None = None,
+    ) -> None:
         own: VoxCPMState = state.model
         adapter = state.adapter[slot] if adapted else None
         points = state.seed, state.turn, state.segment, state.step
