@@ -4,11 +4,11 @@
     python -m benchmarks.serving --target HOST:PORT --closed 1,8,16,32,64 --open 1,4,8,16,40 --plot serving.png
 
 Without `--target` it starts a server. Clients in several processes send requests of a fixed length, each with a text of
-its own and of equal token count; `--min-steps`, `--pieces` and `--voices` make them less alike, and `--uploads` stores
-recordings beside them. In the closed loop each user sends a request as soon as the one before it has ended. In the
-open loop requests arrive at random (Poisson), and their times count from when they were due, or from its last word if a
-text arrives in pieces. A request is refused if the server ends it with RESOURCE_EXHAUSTED or UNAVAILABLE; clients do
-not retry. Flags that are not listed here go to the server that is started.
+its own and of equal token count; `--min-steps`, `--pieces`, `--voices` and `--speakers` make them less alike, and
+`--uploads` stores recordings beside them. In the closed loop each user sends a request as soon as the one before it has
+ended. In the open loop requests arrive at random (Poisson), and their times count from when they were due, or from its
+last word if a text arrives in pieces. A request is refused if the server ends it with RESOURCE_EXHAUSTED or
+UNAVAILABLE; clients do not retry. Flags that are not listed here go to the server that is started.
 """
 
 from __future__ import annotations
@@ -24,15 +24,24 @@ from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, floats
 from benchmarks.serving import servers
 from benchmarks.serving.clients import ClientProcesses
-from benchmarks.serving.loads import MIN_EACH, LoadRunner, add_flags, add_mix_flags, mixed, request_shape, store_voices
+from benchmarks.serving.loads import (
+    MIN_EACH,
+    LoadRunner,
+    add_flags,
+    add_mix_flags,
+    clones,
+    mixed,
+    request_shape,
+    store_voices,
+)
 from benchmarks.serving.rows import HEADINGS, Row, line, row
 
 
 def measure(targets: Sequence[str], options: argparse.Namespace) -> Iterator[Row]:
     """Yield a row for each load."""
     shape = mixed(request_shape(options), options)
-    for target in targets if shape.voices else ():
-        store_voices(target, shape.voices)
+    for target in targets if options.voices else ():
+        store_voices(target, clones(options))
     with ClientProcesses(targets, options.clients) as clients:
         loads = LoadRunner(clients=clients, shape=shape, seed=options.seed)
         loads.warm_up()

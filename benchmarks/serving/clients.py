@@ -162,10 +162,12 @@ async def _call(client: AsyncClient, request: PlannedRequest, shape: RequestShap
     options: SpeechOptions = {
         "min_steps": steps,
         "max_steps": steps,
-        "timesteps": shape.timesteps,
+        "segmentation": shape.segmentation,
         "seed": request.serial,
         "timeout": CALL_SECONDS,
     }
+    if shape.timesteps:
+        options["timesteps"] = shape.timesteps
     if shape.voices:
         options["voice"] = shape.voices[request.serial % len(shape.voices)]
     words = text(request.serial, shape.chars)

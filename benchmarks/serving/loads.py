@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
+from benchmarks.measuring.flags import words
 from benchmarks.serving import requests
 from benchmarks.serving.clients import ClientProcesses, default_processes
 from benchmarks.serving.recordings import recording
 from benchmarks.serving.requests import Call, RequestShape, UserRequests
 from voxcpm_client import Client
+from voxcpm_client.values.options import SegmentationMode
 
 MIN_EACH = 4  # requests of each user of a closed loop
 VOICE_TIMEOUT = 60.0  # seconds
@@ -48,20 +51,37 @@ class LoadRunner:
 
 def request_shape(options: argparse.Namespace) -> RequestShape:
     """The shape that the flags of `add_flags` give."""
-    return RequestShape(steps=options.steps, timesteps=options.timesteps, chars=options.chars)
+    return RequestShape(steps=options.steps, timesteps=options.timesteps or None, chars=options.chars)
 
 
 def mixed(shape: RequestShape, options: argparse.Namespace) -> RequestShape:
-    """The shape with what the flags of `add_mix_flags` give. The voices must be stored by `store_voices`."""
-    voices = tuple(f"benchmark-{index}" for index in range(options.voices))
-    return replace(shape, min_steps=options.min_steps, pieces=options.pieces, voices=voices, uploads=options.uploads)
+    """The shape with what the flags of `add_mix_flags` give. The clones must be stored by `store_voices`."""
+    return replace(
+        shape,
+        min_steps=options.min_steps,
+        pieces=options.pieces,
+        segmentation=options.segmentation,
+        voices=(*clones(options), *options.speakers),
+        uploads=options.uploads,
+    )
+
+
+def clones(options: argparse.Namespace) -> tuple[str, ...]:
+    """The names of the cloned voices."""
+    return tuple(f"benchmark-{index}" for index in range(options.voices))
 
 
 def add_mix_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that make requests less alike."""
     parser.add_argument("--min-steps", type=int, help="mixed lengths: each request has from so many to --steps steps")
     parser.add_argument("--pieces", type=float, default=0.0, help="share of the texts that arrive word by word")
+    parser.add_argument(
+        "--segmentation", choices=get_args(SegmentationMode), default="sentence", help="how texts are cut"
+    )
     parser.add_argument("--voices", type=int, default=0, help="cloned voices, with which requests take turns")
+    parser.add_argument(
+        "--speakers", type=words, default=[], help="built-in voices, likewise, by their names, separated by commas"
+    )
     parser.add_argument("--uploads", type=float, default=0.0, help="share of the requests that store a recording")
 
 
@@ -75,6 +95,6 @@ def store_voices(target: str, names: Sequence[str]) -> None:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the requests' shape and of the client processes."""
     parser.add_argument("--steps", type=int, default=60, help="steps of each request")
-    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps; 0 for a model without")
     parser.add_argument("--chars", type=int, default=110, help="characters of each text")
     parser.add_argument("--clients", type=int, default=default_processes(), help="client processes")

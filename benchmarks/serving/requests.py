@@ -9,19 +9,23 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from voxcpm_client.values.options import SegmentationMode
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestShape:
     """The parameters that all requests of a load share.
 
-    steps: of each request, or the most if lengths are mixed. chars: length of each text. min_steps: the fewest steps of
-    mixed lengths. pieces: share of the texts that arrive word by word. voices: stored voices that requests take turns
-    with. uploads: share of the requests that store a recording instead of speaking.
+    steps: of each request, or the most if lengths are mixed. timesteps: flow-matching steps, None for a model without.
+    chars: length of each text. min_steps: the fewest steps of mixed lengths. pieces: share of the texts that arrive
+    word by word. segmentation: that of the texts. voices: stored or built-in voices that requests take turns with.
+    uploads: share of the requests that store a recording instead of speaking.
     """
 
     steps: int
-    timesteps: int
+    timesteps: int | None
     chars: int
+    segmentation: SegmentationMode = "sentence"
     min_steps: int | None = None
     pieces: float = 0.0
     voices: tuple[str, ...] = ()

@@ -23,8 +23,8 @@ class Server:
     log: receives the lines of its log; None for those of this process
     """
 
-    def __init__(self, model: str, timesteps: int, extra: Sequence[str], log: IO[bytes] | None = None) -> None:
-        self._flags = {"--model": model, "--engine.timesteps": str(timesteps)}
+    def __init__(self, model: str, timesteps: int | None, extra: Sequence[str], log: IO[bytes] | None = None) -> None:
+        self._flags = {"--model": model} | ({"--engine.timesteps": str(timesteps)} if timesteps else {})
         self._extra = extra
         self._log = log
         self._targets: list[str] = []
@@ -104,5 +104,5 @@ def reached(options: argparse.Namespace, extra: Sequence[str]) -> Iterator[list[
             raise SystemExit(f"{extra[0]} is a flag of a server that is started, but --target names a running one")
         yield options.target.split(",")
     else:
-        with Server(options.model, options.timesteps, extra) as server:
+        with Server(options.model, options.timesteps or None, extra) as server:
             yield server.targets()
