@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxcpm_grpc.attention import Attention, PagedKV, PagedRows, Rotation, RowNorm
+from voxcpm_grpc.attention import Attention, HeadNorms, PagedKV, PagedRows, Rotation, RowNorm
 from voxcpm_grpc.attention.reference import ReferenceAttention
 
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -107,8 +107,16 @@ class Cache:
             torch.cat([x[i][a:b] for i, (a, b) in enumerate(zip(start, stop, strict=True))]).to(device)
             for x in (self.q, self.k, self.v)
         )
+        out = attention.attend(q, k, v, LAYER, self.kv, self.rows(start, stop))
+        assert out.shape == q.shape
+        assert out.dtype == q.dtype
+        return list(out.cpu().split(count))
+
+    def rows(self, start: list[int], stop: list[int]) -> PagedRows:
+        """The rows of positions start..stop of every sequence."""
+        count, device = [b - a for a, b in zip(start, stop, strict=True)], self.backend.device
         write = torch.cat([self.slots(i, a, b) for i, (a, b) in enumerate(zip(start, stop, strict=True))])
-        rows = PagedRows(
+        return PagedRows(
             cu_seqlens=torch.tensor([0, *count]).cumsum(0).to(device, torch.int32),
             context=torch.tensor(stop, dtype=torch.int32, device=device),
             block_table=self.table.to(device),
@@ -117,10 +125,6 @@ class Cache:
             max_context=max(stop) + 7,
             fresh=not any(start),
         )
-        out = attention.attend(q, k, v, LAYER, self.kv, rows)
-        assert out.shape == q.shape
-        assert out.dtype == q.dtype
-        return list(out.cpu().split(count))
 
     def expect(self, start: list[int], stop: list[int], out: list[torch.Tensor]) -> None:
         for i, (a, b) in enumerate(zip(start, stop, strict=True)):
@@ -180,6 +184,29 @@ def test_chunk_by_chunk_equals_at_once(backend):
     joined = [torch.cat(parts) for parts in zip(*steps, strict=True)]
     cache.expect([0, 0], lengths, joined)
     cache.expect_stored(lengths)
+
+
+@every_backend
+@pytest.mark.parametrize("new", [1, 12])
+def test_norms_of_heads_come_before_the_rotation(backend, new):
+    heads, start, stop = Heads(4, 2, 16), [0, 20], [new, 20 + new]
+    attention, cache, rows = backend.make(), Cache(backend, stop, 16, heads), 2 * new
+    cache.fill(start)
+    norms = HeadNorms(*((1 + 0.3 * torch.randn(16)).to(backend.device, backend.dtype) for _ in "qk"), 1e-6)
+    angle = torch.rand(rows, 1, 8, device=backend.device)
+    rotate = Rotation(angle.cos(), angle.sin())
+    paged = cache.rows(start, stop)
+    projection = torch.randn(rows, 8, 16).to(backend.device, backend.dtype)
+
+    def attend(q, k, v, **options):
+        kv = PagedKV(cache.kv.k.clone(), cache.kv.v.clone())
+        out = attention.attend(q, k, v, LAYER, kv, paged, rotate, **options)
+        return out.double(), kv.k.nan_to_num().double(), kv.v.nan_to_num().double()
+
+    truth = attend(*norms(*projection.split([4, 2, 2], dim=1)[:2]), projection[:, 6:])
+    found = attend(*projection.clone().split([4, 2, 2], dim=1), norms=norms)
+    error = 1e-5 if backend.dtype == FP32 else 2e-2
+    assert all((one - other).norm() <= error * other.norm() for one, other in zip(found, truth, strict=True))
 
 
 @every_backend

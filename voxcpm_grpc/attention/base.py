@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from voxcpm_grpc.kernels.rows.reference import late_norm
+from voxcpm_grpc.kernels.rows.reference import late_norm, rms_norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,19 @@ class RowNorm:
         return late_norm(mapped, self.x, self.eps)
 
 
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """The root mean square norms of each head of queries and of keys, with weights [d]."""
+
+    q: Tensor
+    k: Tensor
+    eps: float
+
+    def __call__(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """q [..., h, d] and k [..., g, d] after their norms."""
+        return rms_norm(q, self.q, self.eps), rms_norm(k, self.k, self.eps)
+
+
 def normalized(q: Tensor, k: Tensor, v: Tensor, norm: RowNorm | None) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v after a norm, if there is one."""
     return (q, k, v) if norm is None else (norm(q), norm(k), norm(v))
@@ -102,10 +115,12 @@ class Attention(Protocol):
         kv: PagedKV,
         rows: PagedRows,
         rotate: Rotation | None = None,
+        norms: HeadNorms | None = None,
     ) -> Tensor:
         """Write k, v [t, g, d] of `layer` to rows.write, and return causal attention of q over each context, [t, h, d].
 
-        q is [t, h, d]. Keys are written after rotation. The scale is d**-0.5. Query head j reads KV head j // (h // g).
+        q is [t, h, d]. Keys are written after `norms` and rotation; q and k may be overwritten with what their norms
+        give. The scale is d**-0.5. Query head j reads KV head j // (h // g).
         """
         ...
 

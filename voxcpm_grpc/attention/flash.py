@@ -9,10 +9,11 @@ import torch
 from flash_attn import flash_attn_func, flash_attn_varlen_func
 from torch import Tensor
 
-from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
+from voxcpm_grpc.attention.base import HeadNorms, PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
 from voxcpm_grpc.attention.paged_triton import TritonAttention
 from voxcpm_grpc.kernels.attention.kv_write import write_kv
 from voxcpm_grpc.kernels.attention.local_attention import MAX_TOKENS
+from voxcpm_grpc.kernels.rows.head_norms import norm_heads
 
 
 class FlashAttention:
@@ -32,9 +33,12 @@ class FlashAttention:
         kv: PagedKV,
         rows: PagedRows,
         rotate: Rotation | None = None,
+        norms: HeadNorms | None = None,
     ) -> Tensor:
         if not rows.fresh or rows.max_rows == 1 or q.dtype == torch.float32:
-            return self._paged.attend(q, k, v, layer, kv, rows, rotate)
+            return self._paged.attend(q, k, v, layer, kv, rows, rotate, norms)
+        if norms:
+            norm_heads(q, k, norms.q, norms.k, norms.eps)
         q, k = rotated(q, k, rotate)
         write_kv(k, v, kv.k[layer], kv.v[layer], rows.write)
         return flash_attn_varlen_func(

@@ -8,12 +8,13 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
+from voxcpm_grpc.attention.base import HeadNorms, PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
 from voxcpm_grpc.kernels.attention import context_attention, patch_attention
 from voxcpm_grpc.kernels.attention.decode_attention import decode_attention
 from voxcpm_grpc.kernels.attention.kv_write import rope_write_kv, write_kv
 from voxcpm_grpc.kernels.attention.local_attention import MAX_TOKENS, local_attention
 from voxcpm_grpc.kernels.attention.paged_attention import paged_attention
+from voxcpm_grpc.kernels.rows.head_norms import norm_heads
 
 
 class TritonAttention:
@@ -28,15 +29,19 @@ class TritonAttention:
         kv: PagedKV,
         rows: PagedRows,
         rotate: Rotation | None = None,
+        norms: HeadNorms | None = None,
     ) -> Tensor:
         keys, values = kv.k[layer], kv.v[layer]
         cos, sin = (None, None) if rotate is None else (rotate.cos[:, 0], rotate.sin[:, 0])
         if rows.max_rows == 1 and q.shape[0] == rows.context.shape[0]:
             paged = keys, values, rows.context, rows.block_table, rows.write
-            cut = context_attention.find_cut(q, k, v, cos, keys, values)
+            cut = None if norms else context_attention.find_cut(q, k, v, cos, keys, values)
             if cut is not None:
                 return context_attention.context_attention(q, k, v, cos, sin, *paged, cut, first=layer == 0)
-            return decode_attention(q, k, v, cos, sin, *paged, rows.max_context, first=layer == 0)
+            late = {} if norms is None else {"gains": (norms.q, norms.k), "eps": norms.eps}
+            return decode_attention(q, k, v, cos, sin, *paged, rows.max_context, first=layer == 0, **late)
+        if norms:
+            norm_heads(q, k, norms.q, norms.k, norms.eps)
         if cos is None or sin is None:
             write_kv(k, v, keys, values, rows.write)
         else:

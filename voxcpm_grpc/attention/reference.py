@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
+from voxcpm_grpc.attention.base import HeadNorms, PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
 from voxcpm_grpc.kernels.attention import reference
 
 
@@ -20,8 +20,9 @@ class ReferenceAttention:
         kv: PagedKV,
         rows: PagedRows,
         rotate: Rotation | None = None,
+        norms: HeadNorms | None = None,
     ) -> Tensor:
-        q, k = rotated(q, k, rotate)
+        q, k = rotated(*(q, k) if norms is None else norms(q, k), rotate)
         keys, values = kv.k[layer], kv.v[layer]
         reference.write_kv(k, v, keys, values, rows.write)
         return reference.paged_attention(

@@ -26,7 +26,10 @@ def kernel():
 def check(kernel, agree, arguments, **options):
     exact: list[Any] = [x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in arguments]
     exact[5:7] = (pages.clone() for pages in exact[5:7])
-    truth = reference.decode_attention(*exact)
+    norms = {name: options[name] for name in ("gains", "eps") if name in options}
+    if gains := norms.get("gains"):
+        norms["gains"] = tuple(gain.float() for gain in gains)
+    truth = reference.decode_attention(*exact, **norms)
     agree(kernel(*arguments, **options), truth)
     for stored, expected in zip(arguments[5:7], exact[5:7], strict=True):
         assert torch.equal(stored.isnan(), expected.isnan())
@@ -51,6 +54,21 @@ def test_the_last_program_of_a_context_adds_the_parts_up(kernel, target, agree, 
 @pytest.mark.parametrize("splits", [1, 2])
 def test_rows_without_rotation(kernel, target, agree, splits):
     check(kernel, agree, step(target, [40, 3], 4, 2, 8, rotated=False), splits=splits)
+
+
+@pytest.mark.parametrize("shape", [(4, 2, 8), (16, 8, 128), (3, 1, 24)], ids=str)
+@pytest.mark.parametrize(("contexts", "splits"), [([1, 2, 16, 131], None), (MANY, 1), (MANY, 11), ([70, 3], 3)])
+@pytest.mark.parametrize("rotated", [True, False])
+def test_heads_with_norms(kernel, target, agree, shape, contexts, splits, rotated):
+    gains = tuple((1 + 0.3 * torch.randn(shape[2])).to(*target) for _ in "qk")
+    arguments = step(target, contexts, *shape, rotated=rotated)
+    check(kernel, agree, arguments, splits=splits, gains=gains, eps=1e-6)
+
+
+def test_gains_of_another_size_are_refused(kernel, target):
+    gains = (torch.ones(8).to(*target), torch.ones(4).to(*target))
+    with pytest.raises(ValueError, match="have 8 values"):
+        kernel(*step(target, [3], 4, 2, 8), gains=gains, eps=1e-6)
 
 
 def test_long_contexts(kernel, target, agree):

@@ -1,4 +1,6 @@
-"""Attention of one new row of each sequence over its paged context: rotation, KV write and attention in one launch.
+"""Attention of one new row of each sequence over its paged context, with all that precedes it, in one launch.
+
+That are the norms of heads, if the model has any, the rotation and the KV write.
 
 Every key of a context except the newest was written by an earlier step, so a program loads its first block of keys
 before its queries exist (see `launch`). Contexts are read in parts. From 8 sequences on, the program that completes the
@@ -36,10 +38,14 @@ def decode_attention(
     write: Tensor,
     max_context: int,
     *,
+    gains: tuple[Tensor, Tensor] | None = None,
+    eps: float = 0.0,
     first: bool = True,
     splits: int | None = None,
 ) -> Tensor:
     """Computes `reference.decode_attention`. q, k and v may be slices of one projection.
+
+    gains: the weights [d] of the norms of query and key heads; None: they have none
 
     The launch depends on shapes and max_context only, not on the content of tensors, so it can be captured in a CUDA
     graph. Only if all other arguments than q, k and v were complete before an earlier attention began, as in all layers
@@ -55,6 +61,8 @@ def decode_attention(
         )
     if cos is not None and sin is not None and not (cos.is_contiguous() and sin.is_contiguous()):
         raise ValueError("cos and sin must be contiguous")
+    if gains is not None and not all(gain.shape == (size,) and gain.is_contiguous() for gain in gains):
+        raise ValueError(f"the gains must be contiguous and have {size} values")
     repeat = heads // groups
     if splits is None:
         splits = count_splits(sequences * groups, max_context, q.device)
@@ -70,6 +78,7 @@ def decode_attention(
         v,
         q if cos is None else cos,
         q if sin is None else sin,
+        *(gains or (q, k)),
         k_pages,
         v_pages,
         out,
@@ -80,6 +89,7 @@ def decode_attention(
         block_table,
         write,
         size**-0.5 * 1.4426950408889634,  # scores are exponents of two: exp2 is one instruction
+        eps,
         q.stride(0),
         k.stride(0),
         v.stride(0),
@@ -93,6 +103,7 @@ def decode_attention(
         ENTRIES=triton.next_power_of_2(repeat),
         KEYS=32 if q.dtype == torch.float32 else 64,
         WIDTH=max(16, triton.next_power_of_2(size)),
+        NORM=gains is not None,
         ROTATE=cos is not None,
         SPLIT=splits > 1,
         ADDS=adds,
@@ -106,13 +117,17 @@ def decode_attention(
 
 
 # Arguments that change from step to step are not specialized: a compilation would stall every stream.
-@triton.jit(do_not_specialize=["cos", "sin", "context", "block_table", "write", "table_row", "splits"])
+@triton.jit(
+    do_not_specialize=["cos", "sin", "q_gain", "k_gain", "context", "block_table", "write", "table_row", "splits"]
+)
 def _decode_attention_kernel(
     q,
     k,
     v,
     cos,
     sin,
+    q_gain,
+    k_gain,
     k_pages,
     v_pages,
     out,
@@ -123,6 +138,7 @@ def _decode_attention_kernel(
     block_table,
     write,
     scale,
+    eps,
     q_row,
     k_row,
     v_row,
@@ -136,6 +152,7 @@ def _decode_attention_kernel(
     ENTRIES: tl.constexpr,
     KEYS: tl.constexpr,
     WIDTH: tl.constexpr,
+    NORM: tl.constexpr,
     ROTATE: tl.constexpr,
     SPLIT: tl.constexpr,
     ADDS: tl.constexpr,
@@ -163,6 +180,10 @@ def _decode_attention_kernel(
     table = block_table + sequence * table_row
     k_from, v_from = k_pages + group * SIZE + column, v_pages + group * SIZE + column
     key, value = _block(k_from, v_from, table, first, end, wide, PAGE, KEYS, GROUPS * SIZE)
+    q_gains, q_turned, k_gains, k_turned = column, column, column, column
+    if NORM:
+        q_gains, q_turned = _gains(q_gain, column, wide, SIZE)
+        k_gains, k_turned = _gains(k_gain, column, wide, SIZE)
     wait(OVERLAP)
 
     entry = tl.arange(0, TILE)
@@ -175,13 +196,16 @@ def _decode_attention_kernel(
         q_sin = tl.load(sin + sequence * HALF + column % HALF, mask=wide, other=0.0).to(tl.float32)
         q_sin = tl.where(column < HALF, -q_sin, q_sin)
     where = sequence * q_row + head[:, None] * SIZE
-    query = _rotated(q + where, column[None, :], valid, q_cos[None, :], q_sin[None, :], SIZE, ROTATE)
+    gains = q_gains[None, :], q_turned[None, :]
+    turn = q_cos[None, :], q_sin[None, :]
+    query = _head(q + where, column[None, :], valid, gains, eps, turn, SIZE, NORM, ROTATE)
     top = tl.full([TILE], float("-inf"), tl.float32)
     total = tl.zeros([TILE], tl.float32)
     acc = tl.zeros([TILE, WIDTH], tl.float32)
     if split == 0:
         # The newest position is written to its page for later steps; this step uses it from registers.
-        new_key = _rotated(k + sequence * k_row + group * SIZE, column, wide, q_cos, q_sin, SIZE, ROTATE)
+        newest = k + sequence * k_row + group * SIZE
+        new_key = _head(newest, column, wide, (k_gains, k_turned), eps, (q_cos, q_sin), SIZE, NORM, ROTATE)
         new_value = tl.load(v + sequence * v_row + group * SIZE + column, mask=wide, other=0.0)
         slot = tl.load(write + sequence).to(tl.int64) * (GROUPS * SIZE)
         tl.store(k_from + slot, new_key, mask=wide)
@@ -277,10 +301,29 @@ def _block(k_from, v_from, table, start, end, wide, PAGE: tl.constexpr, KEYS: tl
 
 
 @triton.jit
-def _rotated(head, column, mask, cos, sin, SIZE: tl.constexpr, ROTATE: tl.constexpr):
-    """The head at address `head`, rotated by halves and rounded to its dtype. sin is negative in the first half."""
+def _gains(gain, column, mask, SIZE: tl.constexpr):
+    """The gains of the columns, and of the columns that are rotated with them, in float32."""
+    own = tl.load(gain + column, mask=mask, other=0.0)
+    return own.to(tl.float32), tl.load(gain + (column + SIZE // 2) % SIZE, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _head(head, column, mask, gains, eps, turn, SIZE: tl.constexpr, NORM: tl.constexpr, ROTATE: tl.constexpr):
+    """The heads at addresses `head`, normalized, rotated by halves, and rounded to their dtype after each of these.
+
+    gains: those of the columns, and of the columns that are rotated with them
+    turn: cosines and sines, which are negative in the first half
+    """
     own = tl.load(head + column, mask=mask, other=0.0)
+    kind = own.dtype
+    factor = 1.0
+    if NORM:
+        wide = own.to(tl.float32)
+        factor = tl.rsqrt(tl.sum(wide * wide, len(own.shape) - 1, keep_dims=True) / SIZE + eps)
+        own = ((wide * factor).to(kind).to(tl.float32) * gains[0]).to(kind)
     if ROTATE:
         other = tl.load(head + (column + SIZE // 2) % SIZE, mask=mask, other=0.0)
-        own = (own.to(tl.float32) * cos + other.to(tl.float32) * sin).to(own.dtype)
+        if NORM:
+            other = ((other.to(tl.float32) * factor).to(kind).to(tl.float32) * gains[1]).to(kind)
+        own = (own.to(tl.float32) * turn[0] + other.to(tl.float32) * turn[1]).to(kind)
     return own

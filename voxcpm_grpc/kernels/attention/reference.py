@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from voxcpm_grpc.kernels.rows.reference import late_norm, rotate
+from voxcpm_grpc.kernels.rows.reference import late_norm, rms_norm, rotate
 
 
 def write_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tensor) -> None:
@@ -110,12 +110,18 @@ def decode_attention(
     block_table: Tensor,
     write: Tensor,
     max_context: int,
+    *,
+    gains: tuple[Tensor, Tensor] | None = None,
+    eps: float = 0.0,
 ) -> Tensor:
     """Write one new row of each sequence as `rope_write_kv` does, then `paged_attention` of q [s, h, d] over each
     context.
 
-    The context includes the new row. Nothing is rotated if cos and sin are None. A context of 0 gives zeros.
+    The context includes the new row. With gains [d] of queries and of keys, `rms_norm` is applied to each head first.
+    Nothing is rotated if cos and sin are None. A context of 0 gives zeros.
     """
+    if gains is not None:
+        q, k = rms_norm(q, gains[0], eps), rms_norm(k, gains[1], eps)
     if cos is None or sin is None:
         write_kv(k, v, k_pages, v_pages, write)
     else:

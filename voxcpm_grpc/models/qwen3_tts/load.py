@@ -31,8 +31,6 @@ from voxcpm_grpc.models.qwen3_tts.sampling import CodeIds, PlainSampler, Sampler
 from voxcpm_grpc.models.qwen3_tts.talker import (
     CodeEmbedding,
     FusedCodeEmbedding,
-    FusedHeadNorms,
-    HeadNorms,
     StepInputs,
     Talker,
     TextProjection,
@@ -109,12 +107,11 @@ def read_networks(config: Qwen3Config, positions: int, weights: Weights, attenti
         from voxcpm_grpc.models.qwen3_tts.kernels.embeddings import FusedInputs
 
         inputs = FusedInputs(codes.table, codes.starts, rows.rows, pad)
-    norms = FusedHeadNorms if fused else HeadNorms
     return Networks(
         text=rows,
         codes=codes,
         inputs=inputs,
-        talker=Talker(config, positions, attention, ops, scope, norms=norms),
+        talker=Talker(config, positions, attention, ops, scope),
         predictor=Predictor(config, codes, ops, scope.scope("code_predictor"), fused=fused),
         slots=slots,
         sampler=_choose_sampler(config, device, fused=fused),

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from voxcpm_grpc.attention import Rotation
+from voxcpm_grpc.attention import HeadNorms, Rotation
 from voxcpm_grpc.kernels.attention import reference
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.ops import Ops, ResidualStream
@@ -20,7 +20,7 @@ from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.qwen3_tts.config.config import Qwen3Config
 from voxcpm_grpc.models.qwen3_tts.sampling import Choose
-from voxcpm_grpc.models.qwen3_tts.talker import CodeEmbedding, HeadNorms
+from voxcpm_grpc.models.qwen3_tts.talker import CodeEmbedding, head_norms
 
 
 class StepAttention(Protocol):
@@ -41,7 +41,7 @@ class StepAttention(Protocol):
 class PlainAttention:
     """`StepAttention` by separate operations."""
 
-    norms: HeadNorms
+    norms: list[HeadNorms]  # of each layer
     rope: Rotation  # of all positions of a step
 
     def __call__(
@@ -50,7 +50,7 @@ class PlainAttention:
         stop = start + len(k)
         wanted = range(len(k)) if wanted is None else wanted
         rotate = Rotation(self.rope.cos[start:stop], self.rope.sin[start:stop])
-        q, k = self.norms(q, k, layer)
+        q, k = self.norms[layer](q, k)
         q, k = rotate(q), rotate(k)
         keys, values = kv[layer].unbind(0)
         keys[start:stop], values[start:stop] = k, v
@@ -82,7 +82,7 @@ class Predictor:
             for group in range(config.groups - 1)
         ]
         rope = build_rope(config.groups, shape.head_dim, config.predictor.rope_theta, None, 1.0, weights.dtype)
-        norms = HeadNorms.load(shape, weights.scope("model"))
+        norms = head_norms(shape, weights.scope("model"))
         self._attention = _attention(norms, rope.to(weights.device).whole(), fused=fused)
 
     def __call__(self, hidden: Tensor, first: Tensor, choose: Choose) -> Tensor:
@@ -112,9 +112,9 @@ class Predictor:
         return self._stack.run(stream, x.shape[:-1], attend, wanted=range(len(x) - 1, len(x)))
 
 
-def _attention(norms: HeadNorms, rope: Rotation, *, fused: bool) -> StepAttention:
+def _attention(norms: list[HeadNorms], rope: Rotation, *, fused: bool) -> StepAttention:
     if not fused:
         return PlainAttention(norms, rope)
     from voxcpm_grpc.models.qwen3_tts.kernels.predictor_attention import FusedAttention
 
-    return FusedAttention(norms.q, norms.k, rope)
+    return FusedAttention(norms, rope)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voxcpm_grpc.attention import Attention, PagedKV, PagedRows
+from voxcpm_grpc.attention import Attention, HeadNorms, PagedKV, PagedRows
 from voxcpm_grpc.layers.linear import Linear
-from voxcpm_grpc.layers.ops import Ops, RMSNorm
+from voxcpm_grpc.layers.ops import Ops
 from voxcpm_grpc.layers.rope import Rope, build_rope
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
@@ -23,34 +23,13 @@ from voxcpm_grpc.models.qwen3_tts.config.config import Qwen3Config
 TABLE_ROWS = 8192  # rows of the table of text that are computed at once
 
 
-@dataclass(frozen=True, slots=True)
-class HeadNorms:
-    """The norms of each head of queries and keys, by layer."""
+def head_norms(shape: StackShape, weights: Weights) -> list[HeadNorms]:
+    """The norms of heads of each layer."""
 
-    q: list[RMSNorm]
-    k: list[RMSNorm]
+    def gain(layer: int, name: str) -> Tensor:
+        return weights.take(f"layers.{layer}.self_attn.{name}_norm.weight", shape.head_dim)
 
-    def __call__(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """q [..., h, d] and k [..., g, d] of a layer after their norms."""
-        return self.q[layer](q), self.k[layer](k)
-
-    @classmethod
-    def load(cls, shape: StackShape, weights: Weights) -> HeadNorms:
-        layers = [weights.scope(f"layers.{i}.self_attn") for i in range(shape.layers)]
-        q, k = ([RMSNorm.load(layer, f"{name}_norm", shape.head_dim, shape.eps) for layer in layers] for name in "qk")
-        return cls(q, k)
-
-
-class FusedHeadNorms(HeadNorms):
-    """The norms in one launch, which overwrites q [t, h, d] and k [t, g, d]."""
-
-    def __call__(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        from voxcpm_grpc.kernels.rows.head_norms import norm_heads
-
-        q_norm, k_norm = self.q[layer], self.k[layer]
-        assert q_norm.weight is not None and k_norm.weight is not None
-        norm_heads(q, k, q_norm.weight, k_norm.weight, q_norm.eps)
-        return q, k
+    return [HeadNorms(gain(i, "q"), gain(i, "k"), shape.eps) for i in range(shape.layers)]
 
 
 class TextProjection:
@@ -150,14 +129,12 @@ class Talker:
         attention: Attention,
         ops: Ops,
         weights: Weights,
-        *,
-        norms: type[HeadNorms] = HeadNorms,
     ) -> None:
         """positions: those of the longest sequence."""
         shape, size = config.talker.shape, config.talker.vocab_size
         self.shape, self._attention = shape, attention
         self._stack = Transformer(shape, weights.scope("model"), ops)
-        self._norms = norms.load(shape, weights.scope("model"))
+        self._norms = head_norms(shape, weights.scope("model"))
         self.head = Linear.load(weights, "codec_head", size, shape.hidden, bias=False)
         rope = build_rope(positions, shape.head_dim, config.talker.rope_theta, None, 1.0, weights.dtype)
         self.rope: Rope = rope.to(weights.device)
@@ -167,7 +144,7 @@ class Talker:
         rotate = self.rope.at(position)
 
         def attend(q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-            q, k = self._norms(q, k, layer)
-            return self._attention.attend(q, k, v, layer, kv=kv, rows=rows, rotate=rotate)
+            norms = self._norms[layer]
+            return self._attention.attend(q, k, v, layer, kv=kv, rows=rows, rotate=rotate, norms=norms)
 
         return self._stack(x, attend)

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from voxcpm_grpc.layers.ops import RMSNorm
+from voxcpm_grpc.attention import HeadNorms
 from voxcpm_grpc.layers.rope import build_rope
 from voxcpm_grpc.models.qwen3_tts.predictor import PlainAttention
-from voxcpm_grpc.models.qwen3_tts.talker import HeadNorms
 
 TOKENS, LAYERS = 16, 2
 RELEASED, SMALL, SINGLE = (16, 8, 128), (4, 2, 16), (2, 2, 32)  # heads, KV heads, head size
@@ -24,11 +23,11 @@ def fused():
 def plain(target, size):
     device, dtype = target
 
-    def norms():
-        return [RMSNorm((1 + 0.2 * torch.randn(size)).to(device, dtype), 1e-6) for _ in range(LAYERS)]
+    def gain():
+        return (1 + 0.2 * torch.randn(size)).to(device, dtype)
 
     rope = build_rope(TOKENS, size, 1e4, None, 1.0, dtype).to(torch.device(device)).whole()
-    return PlainAttention(HeadNorms(norms(), norms()), rope)
+    return PlainAttention([HeadNorms(gain(), gain(), 1e-6) for _ in range(LAYERS)], rope)
 
 
 def slices(target, new, sequences, heads, groups, size):
@@ -46,7 +45,7 @@ def slices(target, new, sequences, heads, groups, size):
 def test_passes_of_a_step_agree(fused, target, agree, shape, sequences):
     heads, groups, size = shape
     reference = plain(target, size)
-    attention = fused(reference.norms.q, reference.norms.k, reference.rope)
+    attention = fused(reference.norms, reference.rope)
     kv = torch.full((LAYERS, 2, TOKENS, sequences, groups, size), float("nan")).to(*target)
     expected_kv = kv.clone()
     for start, new, wanted in [(0, 2, range(1, 2)), (2, 1, None), (3, 1, range(1)), (4, 2, None), (15, 1, None)]:
@@ -63,7 +62,7 @@ def test_passes_of_a_step_agree(fused, target, agree, shape, sequences):
 def test_what_does_not_fit_is_refused(fused, target):
     heads, groups, size = SMALL
     reference = plain(target, size)
-    attention = fused(reference.norms.q, reference.norms.k, reference.rope)
+    attention = fused(reference.norms, reference.rope)
     kv = torch.zeros(LAYERS, 2, TOKENS, 1, groups, size).to(*target)
     q, k, v = slices(target, 1, 1, heads, groups, size)
     with pytest.raises(ValueError, match="16 in all"):

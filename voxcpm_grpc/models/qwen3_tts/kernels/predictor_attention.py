@@ -16,9 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voxcpm_grpc.attention import Rotation
+from voxcpm_grpc.attention import HeadNorms, Rotation
 from voxcpm_grpc.kernels.launch.overlap import chained, launch_next, wait
-from voxcpm_grpc.layers.ops import RMSNorm
 
 MAX_TOKENS = 16
 MAX_NEW = 2
@@ -28,8 +27,7 @@ MAX_NEW = 2
 class FusedAttention:
     """A `predictor.StepAttention` in one launch."""
 
-    q_norms: Sequence[RMSNorm]  # of each layer
-    k_norms: Sequence[RMSNorm]
+    norms: Sequence[HeadNorms]  # of each layer
     rope: Rotation  # of all positions of a step
 
     def __call__(
@@ -40,18 +38,18 @@ class FusedAttention:
         wanted = range(new) if wanted is None else wanted
         _check(q, k, v, kv[layer], start)
         out = q.new_empty(len(wanted), sequences, heads, size)
-        q_norm, k_norm = self.q_norms[layer], self.k_norms[layer]
+        norms = self.norms[layer]
         _attention_kernel[(sequences, groups)](
             q,
             k,
             v,
-            q_norm.weight,
-            k_norm.weight,
+            norms.q,
+            norms.k,
             self.rope.cos,
             self.rope.sin,
             kv[layer],
             out,
-            q_norm.eps,
+            norms.eps,
             size**-0.5 * 1.4426950408889634,  # scores are exponents of two: exp2 is one instruction
             q.stride(1),
             k.stride(1),
