@@ -63,7 +63,7 @@ class FusedAttention:
             HEADS=heads,
             REPEAT=heads // groups,
             HALF=size // 2,
-            num_warps=4,
+            num_warps=1,
             **chained(q.device),
         )
         return out
