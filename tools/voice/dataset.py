@@ -2,7 +2,8 @@
 
 A folder holds `speech.json`, the plan of the folder, and two files for each shard NNNN: `speech-NNNN.npy`, the int16
 mono samples of its utterances one after another, and `speech-NNNN.jsonl` with a line for each utterance, {"voice",
-"text", "start", "samples", "letters"}. The .jsonl file is written last, so a shard that has one is complete.
+"text", "start", "samples", "letters"}. The .jsonl file is written last, so a shard that has one is complete. If the
+time for the speech was limited, each of N processes leaves a file `ended-K-of-N`, and shards of the plan may be missing.
 """
 
 import json
@@ -65,6 +66,17 @@ def is_complete(folder: Path, shard: int) -> bool:
     return _index(folder, shard).exists()
 
 
+def end(folder: Path, share: tuple[int, int]) -> None:
+    """Note that a process writes no more shards. share: its part k of n of the shards."""
+    _write(folder / f"ended-{share[0]}-of-{share[1]}", b"")
+
+
+def has_ended(folder: Path) -> bool:
+    """True if no process writes shards any more, although some of the plan may be missing."""
+    there = list(folder.glob("ended-*-of-*[0-9]"))
+    return bool(there) and len(there) == int(there[0].name.rpartition("-")[2])
+
+
 def write_shard(folder: Path, shard: int, utterances: Sequence[Utterance]) -> None:
     """Write a shard, completely or not at all."""
     entries, start = [], 0
@@ -80,6 +92,8 @@ def write_shard(folder: Path, shard: int, utterances: Sequence[Utterance]) -> No
 class Speech:
     """The complete shards of a folder as one sequence of `Utterance`, in the order of the shards.
 
+    complete: no more shards will come.
+
     `refresh` adds shards that were completed since. An utterance may change its index until all shards are complete.
     Samples are memory-mapped; `entries` reads the indexes only.
     """
@@ -91,11 +105,8 @@ class Speech:
         self._audio: list[np.ndarray] = []
         self._ends: list[int] = []  # index one past the last utterance of each shard
         self.entries: list[Entry] = []
+        self.complete = False
         self.refresh()
-
-    @property
-    def complete(self) -> bool:
-        return len(self._shards) == self.plan.shards
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -107,7 +118,8 @@ class Speech:
         return sum(entry.samples for entry in self.entries) / RATE
 
     def refresh(self) -> bool:
-        """Look for new shards. Returns True if all shards of the plan are complete."""
+        """Look for new shards. Returns True if no more will come."""
+        ended = has_ended(self.folder)  # before the shards, because one may be written between the two
         there = [shard for shard in range(self.plan.shards) if is_complete(self.folder, shard)]
         if there != self._shards:
             self._shards, self._audio, self._ends, self.entries = there, [], [], []
@@ -116,6 +128,7 @@ class Speech:
                 with _index(self.folder, shard).open(encoding="utf-8") as lines:
                     self.entries.extend(Entry(**json.loads(line)) for line in lines)
                 self._ends.append(len(self.entries))
+        self.complete = ended or len(there) == self.plan.shards
         return self.complete
 
     def __len__(self) -> int:

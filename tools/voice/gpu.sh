@@ -4,7 +4,8 @@
 #
 #   bash tools/voice/gpu.sh STEP [SECONDS]
 #
-#   teach    the teacher speaks: build/voice/lines.jsonl to speech, and two short files to held_out and presets
+#   teach    the teacher speaks: build/voice/lines.jsonl to speech, and two short files to held_out and presets; with
+#            SECONDS, as many of the lines as it speaks in them
 #   codec    train the codec as a whole for SECONDS
 #   encode   encode the speech with it; afterwards its encoder must not change
 #   model    train the model for SECONDS, and at the same time the decoder of the codec, or after it with one GPU
@@ -21,7 +22,7 @@ gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
 export PYTHONUNBUFFERED=1
 recipe() { python3 -m "tools.voice.$1" "${@:2}"; }
 on() { CUDA_VISIBLE_DEVICES=$1 recipe "${@:2}"; } # on one GPU, by its number
-part=(${PART:+--part "$PART"})
+part=(${PART:+--part "$PART"}) until=()
 last=$((gpus > 0 ? gpus - 1 : 0))
 shared() { # on every GPU, each with a share
   local share job jobs=()
@@ -38,7 +39,8 @@ decode() { # train the decoder: on which GPU, and more flags
 
 case $step in
   teach)
-    shared speak "$build/lines.jsonl" "$build/speech" --styles "$styles"
+    ((seconds == 0)) || until=(--until "$(($(date +%s) + seconds))")
+    shared speak "$build/lines.jsonl" "$build/speech" --styles "$styles" "${until[@]}"
     for name in held_out presets; do recipe speak "$build/$name.jsonl" "$build/$name" --styles "$styles"; done
     ;;
   codec)

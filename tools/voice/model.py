@@ -22,6 +22,7 @@ UNCONDITIONAL = 0.1  # share of targets without condition, for guidance
 STOP_WEIGHT = 0.5  # of the stop loss against the flow-matching loss
 STOP_BALANCE = 2.0  # weight of a position that must stop
 LETTER_WEIGHT = 0.1  # of the loss of letters against the flow-matching loss
+HISTORY_NOISE = 0.15  # highest noise of the patches that the language model reads, over their deviation, in training
 NEAR = (-2, -1, 0, 1, 2)  # letters to tell, from the one that sounds in the middle of a patch
 
 
@@ -170,13 +171,16 @@ class Losses:
 class Forward:
     """The forward pass of a VoiceModel. dtype: of its activations.
 
-    reader: tells the letters near the one that sounds next. It is no part of the checkpoint.
+    reader: tells the letters near the one that sounds next. It is no part of the checkpoint. history_noise: see
+    HISTORY_NOISE.
     """
 
     def __init__(
-        self, net: VoiceModel, reader: nn.Linear, dtype: torch.dtype, device: torch.device, functions: LayerFunctions
-    ) -> None:
+        self, net: VoiceModel, reader: nn.Linear, dtype: torch.dtype, device: torch.device, functions: LayerFunctions,
+        history_noise: float = 0.0,
+    ) -> None:  # fmt: skip
         self.net, self.reader, self.dtype, self.functions = net, reader, dtype, functions
+        self.history_noise = history_noise
         rope = net.base_lm.rope_emb
         self.cos, self.sin = (table.float().to(device) for table in (rope.cos_cached, rope.sin_cached))
         self.near = torch.tensor(NEAR, device=device)  # here, because a captured step cannot copy from the host
@@ -285,7 +289,11 @@ class Forward:
         parts = {name: part.long() for name, part in parts.items()}
         marks = parts["marks"]
         audio, wanted = marks >= AUDIO, marks % AUDIO
-        y, z = self.hidden(parts["ids"], audio, table[parts["context"]], parts["context_at"], width)
+        context = table[parts["context"]]
+        if self.history_noise:
+            amount = self.history_noise * torch.rand(len(context), 1, 1, device=context.device)
+            context = context + amount * torch.randn_like(context, dtype=torch.float32)
+        y, z = self.hidden(parts["ids"], audio, context, parts["context_at"], width)
 
         mu = self.conditions(y, z, parts["target_at"])
         count, device = len(mu), mu.device

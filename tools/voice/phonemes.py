@@ -21,6 +21,7 @@ from tools.voice.voices import VOICES
 # Symbols of espeak that the teacher does not know, and those that it knows instead.
 UNKNOWN = {"ʲ": "j", "r": "ɹ", "x": "k", "ɬ": "l"}
 FEW = 2  # words
+AT_ONCE = 1000  # texts; the time of phonemizer's own loop grows with their square
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,10 @@ class Phonemizer:
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
         """The phonemes of texts."""
-        return [translated(one) for one in self._espeak.phonemize(list(texts))]
+        found: list[str] = []
+        for start in range(0, len(texts), AT_ONCE):
+            found += self._espeak.phonemize(list(texts[start : start + AT_ONCE]))
+        return [translated(one) for one in found]
 
 
 def lines(texts: Sequence[str], every_voice: bool) -> Iterator[Line]:

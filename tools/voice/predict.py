@@ -91,14 +91,16 @@ class Predictor:
         return parts["target"][:count], sample(self.forward, mu, before, noise, self.schedule, self.guidance)
 
 
-def predict(predictor: Predictor, corpus: Corpus, part: tuple[int, int], seed: int) -> np.ndarray:
+def predict(predictor: Predictor, corpus: Corpus, part: tuple[int, int], seed: int, every: int = 1) -> np.ndarray:
     """The predicted patches of a share of the corpus, float16, with zeros at others.
+
+    every: predict one utterance of so many
 
     Raises ValueError if one is not finite in half precision.
     """
     number, count = part
     cuts = np.searchsorted(corpus.right, len(corpus.patches) * np.arange(count + 1) // count)
-    members = range(cuts[number - 1], cuts[number])
+    members = range(cuts[number - 1], cuts[number], every)
     ends = np.append(corpus.right, len(corpus.patches))[cuts]
     first, end = int(ends[number - 1]) if number > 1 else 0, int(ends[number])
 
@@ -139,6 +141,7 @@ def main() -> None:
     parser.add_argument("--guidance", type=float, default=2.0, help="strength of the guidance, as in a request")
     parser.add_argument("--timesteps", type=int, default=10, help="diffusion steps, as in a request")
     parser.add_argument("--positions", type=int, default=30720, help="positions of a batch, a multiple of 3840")
+    parser.add_argument("--every", type=int, default=1, help="predict one utterance of so many; the others stay zeros")
     parser.add_argument("--share", type=share, default=(1, 1), help="part of the utterances, as 1/2")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -151,7 +154,7 @@ def main() -> None:
     table = torch.from_numpy(np.array(corpus.patches)).to(device)
     layout = Layout(args.positions, args.positions, args.positions)  # so that every row of a batch fits
     predictor = Predictor(load_model(args.model), table, layout, args.timesteps, args.guidance)
-    save_predicted(args.out, args.share, predict(predictor, corpus, args.share, args.seed))
+    save_predicted(args.out, args.share, predict(predictor, corpus, args.share, args.seed, args.every))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 LINES is a file of tools.voice.phonemes, the styles are files of the npm package kokoro-js. A second run continues where
 the first one stopped. The noise of a shard depends on --seed and the number of the shard alone. With several GPUs, run
-one process for each, with --share 1/2 and --share 2/2 and CUDA_VISIBLE_DEVICES.
+one process for each, with --share 1/2 and --share 2/2 and CUDA_VISIBLE_DEVICES. With --until the lines that remain at
+that time are left out, and the folder is then complete.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 
 from tools.voice.alignment import letters
-from tools.voice.dataset import RATE, Plan, Utterance, is_complete, write_plan, write_shard
+from tools.voice.dataset import RATE, Plan, Utterance, end, has_ended, is_complete, write_plan, write_shard
 from tools.voice.kokoro import Sentence, Spoken, Teacher
 from tools.voice.phonemes import Line, read
 from tools.voice.shares import share
@@ -53,19 +54,25 @@ def write(folder: Path, shard: int, lines: Sequence[Line], spoken: Sequence[Spok
 
 
 def speak_all(
-    teacher: Teacher, lines: Sequence[Line], out: Path, *, seed: int, share: tuple[int, int] = (1, 1)
-) -> None:
+    teacher: Teacher, lines: Sequence[Line], out: Path, *, seed: int, share: tuple[int, int] = (1, 1),
+    until: float | None = None,
+) -> None:  # fmt: skip
     """Write the shards that `out` does not hold yet. Raises ValueError if it was started with other lines.
 
     share: part k of n of the shards, counted from 1
+    until: Unix time after which no shard is begun. A folder that ended so stays as it is.
     """
     shards = [lines[start : start + SHARD] for start in range(0, len(lines), SHARD)]
     digest = hashlib.sha256(repr((seed, lines)).encode()).hexdigest()[:16]
     write_plan(out, Plan(len(lines), len(shards), digest))
+    if has_ended(out):
+        return
     missing = [number for number in range(share[0] - 1, len(shards), share[1]) if not is_complete(out, number)]
     begun, written, seconds = time.monotonic(), list[Future[float]](), 0.0
     with ThreadPoolExecutor(AHEAD) as writers:
         for done, number in enumerate(missing, 1):
+            if until is not None and time.time() > until:
+                break
             torch.manual_seed(seed * 1_000_003 + number)
             chosen = shards[number]
             spoken = teacher.speak([sentence(line) for line in chosen])
@@ -76,6 +83,8 @@ def speak_all(
                 spent = time.monotonic() - begun
                 print(f"{done}/{len(missing)} shards, {seconds / 3600:.2f} h written in {spent:.0f} s", flush=True)
         seconds += sum(one.result() for one in written)
+    if until is not None:
+        end(out, share)
     print(f"{seconds / 3600:.2f} h of speech in {time.monotonic() - begun:.0f} s", flush=True)
 
 
@@ -86,6 +95,7 @@ def main() -> None:
     parser.add_argument("--styles", type=Path, help="folder of the teacher's voices")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--share", type=share, default=(1, 1), help="part of the shards, as 1/2")
+    parser.add_argument("--until", type=float, help="Unix time after which the lines that remain are left out")
     parser.add_argument("--toy", action="store_true", help="a small teacher with random weights, for tests")
     args = parser.parse_args()
     if not (args.styles or args.toy):
@@ -95,7 +105,7 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = True
     names = [voice.kokoro for voice in VOICES]
     teacher = Teacher.toy(names, device) if args.toy else Teacher.released(args.styles, names, device)
-    speak_all(teacher, read(args.lines), args.out, seed=args.seed, share=args.share)
+    speak_all(teacher, read(args.lines), args.out, seed=args.seed, share=args.share, until=args.until)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,9 @@ WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)*")
 QUESTION = re.compile(r"(who|what|where|when|why|how|which|whose|is|are|was|do|does|did|can|could|will|would|may)\b")
 NEAR = 5  # words in a row that a training sentence may not share with a held-out one
 LONG_WORDS = 40  # most words of a paragraph
-SHARES = {"examples": 0.42, "rarer": 0.12, "grammar": 0.27, "salad": 0.10, "short": 0.04, "long": 0.05}
+SHARES = {
+    "examples": 0.12, "rarer": 0.10, "definitions": 0.32, "grammar": 0.29, "salad": 0.08, "short": 0.04, "long": 0.05
+}  # fmt: skip
 
 
 def words(text: str) -> list[str]:
@@ -51,12 +53,24 @@ def sentence(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def examples() -> Iterator[str]:
-    """The example sentences of WordNet, unchanged."""
+def entries() -> Iterator[str]:
+    """The lines of WordNet."""
     for kind in ("noun", "verb", "adj", "adv"):
         with (WORDNET / f"data.{kind}").open(encoding="utf-8") as lines:
-            for line in lines:
-                yield from re.findall(r'"([^"]+)"', line.partition(" | ")[2])
+            yield from lines
+
+
+def examples() -> Iterator[str]:
+    """The example sentences of WordNet, unchanged."""
+    for line in entries():
+        yield from re.findall(r'"([^"]+)"', line.partition(" | ")[2])
+
+
+def definitions() -> Iterator[str]:
+    """The definitions of WordNet, each part on its own, without its examples and remarks in parentheses."""
+    for line in entries():
+        gloss = re.sub(r"\([^)]*\)", "", line.partition(" | ")[2].partition('"')[0])
+        yield from (" ".join(part.split()) for part in gloss.split(";"))
 
 
 def plain(texts: Iterable[str], vocabulary: set[str]) -> list[str]:
@@ -140,6 +154,8 @@ def compose(count: int, seed: int, held_out: list[str]) -> list[str]:
 
     take(draw.sample(usual, len(usual)), round(count * SHARES["examples"]))
     take(draw.sample(rarer, len(rarer)), round(count * (SHARES["examples"] + SHARES["rarer"])))
+    defined = sorted({one for one in plain(definitions(), known) if one[-1] != "?"}.difference(usual, rarer))
+    take(draw.sample(defined, len(defined)), len(chosen) + round(count * SHARES["definitions"]))
     take(endless(lambda: salad(vocabulary, draw)), len(chosen) + round(count * SHARES["salad"]))
     take(endless(lambda: short(vocabulary, rules, draw)), len(chosen) + round(count * SHARES["short"]))
     take(endless(lambda: long(usual, rules, draw)), len(chosen) + round(count * SHARES["long"]))

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from tools.voice import pace, tokens
 from tools.voice.batches import WIDTHS, Batch, Composer, Layout, Stream, batched, held_out
 from tools.voice.encode import INDEX, load
-from tools.voice.model import Forward, LayerFunctions, VoiceModel, new_reader
+from tools.voice.model import HISTORY_NOISE, Forward, LayerFunctions, VoiceModel, new_reader
 from tools.voice.muon import Muon
 from tools.voice.pace import Budget, Graphed, rate
 from tools.voice.shapes import LATENT, PATCH, model_config
@@ -55,7 +55,7 @@ class Trainer:
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         self.reader = reader = new_reader(self.net).to(device)
         functions = LayerFunctions.fast() if fast else LayerFunctions()
-        self.forward = Forward(self.net, reader, dtype, device, functions)
+        self.forward = Forward(self.net, reader, dtype, device, functions, HISTORY_NOISE)
         self.plain = Forward(self.net, reader, dtype, device, LayerFunctions())
         self.weights = dict(self.net.named_parameters())
         self.mean = {name: p.detach().clone() for name, p in self.weights.items()}

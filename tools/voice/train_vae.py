@@ -312,6 +312,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("speech", type=Path, help="folder written by tools.voice.speak, complete or not")
     parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--seconds", type=float, default=300, help="training time, over all parts")
+    parser.add_argument("--until", type=float, help="Unix time at which training ends, instead of --seconds")
     parser.add_argument("--part", type=float, help="end this process after so many seconds; a later call continues")
     parser.add_argument("--start", type=Path, help="finished codec or checkpoint whose decoder to train")
     parser.add_argument("--whole", action="store_true", help="with --start, train the encoder too")
@@ -383,7 +384,8 @@ def main() -> None:
         trainer.load(saved)
         spent = saved["spent"]
         print(f"continuing after {trainer.steps} steps, {spent:.0f} s", flush=True)
-    run(trainer, Budget(args.seconds, spent, args.part), args.out, lambda line: print(line, flush=True))
+    seconds = args.seconds if args.until is None else spent + max(1.0, args.until - time.time())
+    run(trainer, Budget(seconds, spent, args.part), args.out, lambda line: print(line, flush=True))
     (args.out / "codec.tmp").write_text(json.dumps(config, indent=1) + "\n")
     (args.out / "codec.tmp").replace(args.out / CONFIG)
     codec = quick_codec.build(config, load_file(args.out / WEIGHTS)).to(device)

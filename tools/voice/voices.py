@@ -22,9 +22,6 @@ class Voice:
 VOICES = (  # the first one speaks when no voice is named
     Voice("hazel", "af_heart", "a woman's voice", "An American woman, warm and close, who takes her time.", speed=0.9),
     Voice("miles", "am_michael", "a man's voice", "An American man, calm and low, with an even pace.", speed=0.9),
-    Voice(
-        "emma", "bf_emma", "a British woman's voice", "A British woman, clear and friendly.", british=True, speed=0.9
-    ),
     Voice("george", "bm_george", "a British man's voice", "A British man, deep and measured.", british=True),
 )
 

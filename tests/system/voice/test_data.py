@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.clients.recipe import run_command
 
-from tools.voice import text
+from tools.voice import phonemes, text
 from tools.voice.dataset import RATE, Speech
 from tools.voice.phonemes import Phonemizer, read_texts
 from tools.voice.voices import VOICES
@@ -18,7 +18,7 @@ HELD_OUT = read_texts(text.HELD_OUT)
 SHARE = Path(os.environ.get("SYSTEM_TEST_DEBIAN", "/"), "usr/share")  # the lists, unless the host has them
 WRITE_TEXT = f"""
 from pathlib import Path
-from tools.voice import text
+from tools.voice import phonemes, text
 if Path({str(SHARE)!r}, "wordnet").exists():
     text.WORDNET, text.SCOWL = Path({str(SHARE)!r}, "wordnet"), Path({str(SHARE)!r}, "dict/scowl")
 text.main()
@@ -52,6 +52,22 @@ def test_the_teacher_speaks_and_goes_on_where_it_stopped(tmp_path):
     speech = Speech(tmp_path / "out")
     assert speech.complete and [one.voice for one in speech] == [voice.name for voice in VOICES] * 2
     assert all(0.1 < len(one.samples) / RATE < 5 for one in speech)
+
+
+def test_the_teacher_stops_at_a_time_and_does_not_go_on(tmp_path):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("Hello there.\n")
+    run_command("phonemes", lines, tmp_path / "lines.jsonl")
+    for flags in (("--until", 1), ()):
+        run_command("speak", tmp_path / "lines.jsonl", tmp_path / "out", "--toy", *flags)
+    speech = Speech(tmp_path / "out")
+    assert speech.complete and len(speech) == 0
+
+
+def test_many_texts_have_the_phonemes_of_each(monkeypatch):
+    whole = Phonemizer(False)(["One, two.", "Three?", "Four."])
+    monkeypatch.setattr(phonemes, "AT_ONCE", 2)
+    assert Phonemizer(False)(["One, two.", "Three?", "Four."]) == whole and len(whole) == 3
 
 
 def test_the_phonemes_are_those_of_the_accent():

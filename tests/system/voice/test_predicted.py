@@ -101,6 +101,10 @@ def test_every_patch_of_every_utterance_is_predicted(
     assert whole.dtype == np.float16 and whole.shape == corpus.patches.shape
     assert np.array_equal(whole.any((1, 2)), wanted)
 
+    third = predict(latents, model, tmp_path / "third", "--every", 3)
+    there = {int(first) for first in corpus.right if third[first].any()}
+    assert there == set(corpus.right[::3].tolist())
+
     run_command("predict", latents, model, tmp_path, "--positions", 3840, "--timesteps", 2, "--share", "2/2")
     with pytest.raises(ValueError, match=r"lacks predicted-1-of-2\.npy"):
         load_predicted(tmp_path)
