@@ -3,7 +3,8 @@
 A folder holds `speech.json`, the plan of the folder, and two files for each shard NNNN: `speech-NNNN.npy`, the int16
 mono samples of its utterances one after another, and `speech-NNNN.jsonl` with a line for each utterance, {"voice",
 "text", "start", "samples", "letters"}. The .jsonl file is written last, so a shard that has one is complete. If the
-time for the speech was limited, each of N processes leaves a file `ended-K-of-N`, and shards of the plan may be missing.
+time for the speech was limited, each of N processes leaves a file `ended-K-of-N`, and shards of the plan may be
+missing.
 """
 
 import json

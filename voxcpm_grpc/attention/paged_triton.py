@@ -38,8 +38,9 @@ class TritonAttention:
             cut = None if norms else context_attention.find_cut(q, k, v, cos, keys, values)
             if cut is not None:
                 return context_attention.context_attention(q, k, v, cos, sin, *paged, cut, first=layer == 0)
-            late = {} if norms is None else {"gains": (norms.q, norms.k), "eps": norms.eps}
-            return decode_attention(q, k, v, cos, sin, *paged, rows.max_context, first=layer == 0, **late)
+            gains, eps = (None, 0.0) if norms is None else ((norms.q, norms.k), norms.eps)
+            first = layer == 0
+            return decode_attention(q, k, v, cos, sin, *paged, rows.max_context, gains=gains, eps=eps, first=first)
         if norms:
             norm_heads(q, k, norms.q, norms.k, norms.eps)
         if cos is None or sin is None:
