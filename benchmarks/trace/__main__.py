@@ -9,6 +9,7 @@ The time of a step is measured without the profiler.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -83,7 +84,8 @@ def trace(
     return row(streams, step_ms, ran, sum(map(is_graph_launch, events)), TRACED), ran
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
+    """The options of the command line."""
     parser = command_parser(__doc__)
     parser.add_argument("--model", required=True, help="a directory, or a hub repository id")
     parser.add_argument(
@@ -100,8 +102,11 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     parser.add_argument("--plot", type=Path, help="draw two steps of each count into this file")
-    options = parser.parse_args()
+    return parser.parse_args()
 
+
+def main() -> None:
+    options = parsed()
     counts = (
         generate_buckets(options.slots) if options.streams == "all" else [int(n) for n in options.streams.split(",")]
     )

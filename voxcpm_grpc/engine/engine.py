@@ -227,14 +227,12 @@ class Engine:
         Reads the audio of the last round after both of its parts, unless that comes late. A request that is added
         between `collect` and `step` can be in that part.
         """
-        if not self._in_flight:
-            return
-        if self._generating:
+        if self._in_flight and self._generating:
             self._in_flight.wait_until_generated()
-            return
-        self._late, self._in_flight = self._in_flight, None
-        if not self._foresee(self._late):
-            self._read_frames()
+        elif self._in_flight:
+            self._late, self._in_flight = self._in_flight, None
+            if not self._late.foresee():
+                self._read_frames()
 
     def step(self) -> list[Result]:
         """Launch a part of a round, and with its first part a chunk of a codec job.
@@ -344,17 +342,6 @@ class Engine:
             if all(sequence.ended for sequence in work.sequences):
                 raise fault.__cause__ or fault from None
             return self.runner.launch(Round(steps=[sequence for sequence in work.steps if not sequence.ended]))
-
-    def _foresee(self, in_flight: InFlight) -> bool:
-        """Wait until it is known which streams stop with a round. False if only its audio tells."""
-        if in_flight.stops is None:
-            return False
-        stops = in_flight.stops.wait()
-        for group, _ in in_flight.frames:
-            for sequence in group:
-                if not sequence.ended:
-                    sequence.foresee(stop=bool(stops[sequence.slot]))
-        return True
 
     def _read_frames(self) -> None:
         """Wait for the late audio and read it."""

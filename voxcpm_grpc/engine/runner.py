@@ -51,6 +51,15 @@ class InFlight:
         if self.generated is not None:
             self.generated.synchronize()
 
+    def foresee(self) -> bool:
+        """Wait until it is known which streams stop with the round, and tell them. False if only the audio says it."""
+        if self.stops is None:
+            return False
+        stops = self.stops.wait()
+        for sequence in (one for group, _ in self.frames for one in group if not one.ended):
+            sequence.foresee(stop=bool(stops[sequence.slot]))
+        return True
+
     def ready(self) -> bool:
         """True if all frames have reached the host."""
         return all(copy.ready() for _, copy in self.frames)

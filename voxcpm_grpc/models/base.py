@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.cuda import Event
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.request import ModelInfo, Request, Role
@@ -349,13 +350,7 @@ class SpeechModel(ABC):
 
     @abstractmethod
     def generate(
-        self,
-        slot: Tensor,
-        variant: Any,
-        state: SlotState,
-        *,
-        adapted: bool = False,
-        decoded: torch.cuda.Event | None = None,
+        self, slot: Tensor, variant: Any, state: SlotState, *, adapted: bool = False, decoded: Event | None = None
     ) -> None:
         """The first part of a step: generate the next piece of speech for each slot [b], and keep it in the state.
 
@@ -376,13 +371,7 @@ class SpeechModel(ABC):
 
     @abstractmethod
     def advance(
-        self,
-        rows: StepRows,
-        state: SlotState,
-        kv: PagedKV,
-        *,
-        adapted: bool = False,
-        decoded: torch.cuda.Event | None = None,
+        self, rows: StepRows, state: SlotState, kv: PagedKV, *, adapted: bool = False, decoded: Event | None = None
     ) -> None:
         """Run the language models on what was just generated, and advance step and position by one.
 

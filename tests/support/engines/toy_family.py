@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.cuda import Event
 
 from voxcpm_grpc.abilities import Abilities, Ends, Option
 from voxcpm_grpc.attention import PagedKV
@@ -235,13 +236,7 @@ class Toy(base.SpeechModel):
 
     @torch.inference_mode()
     def generate(
-        self,
-        slot: Tensor,
-        variant: Any,
-        state: base.SlotState,
-        *,
-        adapted: bool = False,
-        decoded: torch.cuda.Event | None = None,
+        self, slot: Tensor, variant: Any, state: base.SlotState, *, adapted: bool = False, decoded: Event | None = None
     ) -> None:
         own: ToyState = state.model
         step, x = state.step[slot], own.h[slot]
@@ -284,7 +279,7 @@ class Toy(base.SpeechModel):
         kv: PagedKV,
         *,
         adapted: bool = False,
-        decoded: torch.cuda.Event | None = None,
+        decoded: Event | None = None,
     ) -> None:
         own, slot = state.model, rows.slot
         read = state.step[slot] + 1

@@ -129,11 +129,6 @@ class Scheduler(Queues):
         """True if `schedule` returns work."""
         return self._has_prefill or any(sequence.can_step for sequence in self.running)
 
-    @property
-    def has_candidate(self) -> bool:
-        """True if a sequence could run if it had a slot or pages."""
-        return self._candidate() is not None
-
     def schedule(self, now: float) -> Round:
         """The next round, at monotonic time `now`."""
         self._time_round(now)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.cuda import Event
 
 from voxcpm_grpc.attention import PagedKV
 from voxcpm_grpc.models import base
@@ -256,13 +257,7 @@ class Qwen3TTS(base.SpeechModel):
 
     @torch.inference_mode()
     def generate(
-        self,
-        slot: Tensor,
-        variant: Any,
-        state: base.SlotState,
-        *,
-        adapted: bool = False,
-        decoded: torch.cuda.Event | None = None,
+        self, slot: Tensor, variant: Any, state: base.SlotState, *, adapted: bool = False, decoded: Event | None = None
     ) -> None:
         own: Qwen3State = state.model
         hidden, sampler = own.hidden[slot], self.networks.sampler
@@ -308,7 +303,7 @@ class Qwen3TTS(base.SpeechModel):
         kv: PagedKV,
         *,
         adapted: bool = False,
-        decoded: torch.cuda.Event | None = None,
+        decoded: Event | None = None,
     ) -> None:
         own, slot = state.model, rows.slot
         x = self.networks.inputs(slot, state.step, own.read, own.text, own.current)

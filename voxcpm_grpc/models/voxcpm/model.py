@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.cuda import Event
 from torch.nn import functional as F
 
 from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
@@ -232,13 +233,7 @@ class VoxCPM(SpeechModel):
 
     @torch.inference_mode()
     def generate(
-        self,
-        slot: Tensor,
-        variant: int,
-        state: SlotState,
-        *,
-        adapted: bool = False,
-        decoded: torch.cuda.Event | None = None,
+        self, slot: Tensor, variant: int, state: SlotState, *, adapted: bool = False, decoded: Event | None = None
     ) -> None:
         own: VoxCPMState = state.model
         adapter = state.adapter[slot] if adapted else None
@@ -262,13 +257,7 @@ class VoxCPM(SpeechModel):
 
     @torch.inference_mode()
     def advance(
-        self,
-        rows: StepRows,
-        state: SlotState,
-        kv: PagedKV,
-        *,
-        adapted: bool = False,
-        decoded: torch.cuda.Event | None = None,
+        self, rows: StepRows, state: SlotState, kv: PagedKV, *, adapted: bool = False, decoded: Event | None = None
     ) -> None:
         own: VoxCPMState = state.model
         slot = rows.slot
