@@ -55,6 +55,27 @@ def test_a_gpu_gives_the_same(count, graphs):
     check_all(requests, run_arriving(eng, requests), eng)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_streams_that_are_cancelled_leave_the_others_as_they_are(seed):
+    draws, eng, outcomes = (
+        random.Random(seed),
+        toy_engine(slots=4, prefill_tokens=16),
+        defaultdict[str, Outcome](Outcome),
+    )
+    requests = asks(12, least=10)
+    gone = set(draws.sample([request.id for request in requests], 6))
+    for request in requests:
+        eng.add(request)
+    while eng.busy:
+        eng.collect()
+        if gone and draws.random() < 0.3:  # also between the wait for a round and the launch of the next one
+            eng.cancel(gone.pop())
+        collect(outcomes, eng.step())
+    left = [request for request in requests if outcomes[request.id].finished]
+    check_all(left, outcomes, eng)
+    assert len(left) >= 6 and at_rest(eng)
+
+
 def test_streams_that_are_preempted_are_computed_again():
     requests, eng = asks(8, least=30), toy_engine(slots=4, kv_positions=96, prefill_tokens=16)
     for request in requests:
