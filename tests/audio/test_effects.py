@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from voxcpm_grpc.audio import Effects
+from voxcpm_grpc.audio import AudioFormat, Effects, Encoding, OutputPipeline
 from voxcpm_grpc.audio.effects import LIMIT_DB, LOOKAHEAD_SECONDS, StreamEffects
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
 
@@ -22,15 +22,9 @@ def buzz(seconds: float, hertz: float, rate: int) -> np.ndarray:
     return (0.2 * harmonics).astype(np.float32)
 
 
-def stream(effects: Effects, rate: int) -> StreamEffects:
-    made = StreamEffects(rate)
-    made.begin(effects)
-    return made
-
-
 def applied(effects: Effects, rate: int, samples: np.ndarray, cuts: list[int] | None = None) -> np.ndarray:
     """A whole signal with effects, pushed in parts; by default in steps of 160 ms."""
-    made = stream(effects, rate)
+    made = StreamEffects(rate, effects)
     parts = np.split(samples, cuts or range(rate * 4 // 25, len(samples), rate * 4 // 25))
     return np.concatenate([*map(made.push, parts), made.flush()])
 
@@ -77,7 +71,7 @@ def test_the_result_does_not_depend_on_the_parts(speed):
 @speeds
 def test_no_more_than_the_lookahead_is_held_back(speed, rate):
     effects = Effects(speed=speed, gain_db=3)
-    made, given, returned = stream(effects, rate), 0, 0
+    made, given, returned = StreamEffects(rate, effects), 0, 0
     samples = buzz(0.05, 120, rate)
     for _ in range(30):
         returned += len(made.push(samples))
@@ -99,7 +93,7 @@ def test_positions_of_the_input_keep_their_content(speed, rate):
 
 
 def test_a_signal_that_ends_is_complete_and_a_new_one_begins_anew():
-    made = stream(Effects(speed=1.5), 16000)
+    made = StreamEffects(16000, Effects(speed=1.5))
     samples = buzz(0.4, 150, 16000)
     first, second = (np.concatenate([made.push(samples), made.flush()]) for _ in range(2))
     np.testing.assert_array_equal(first, second)
@@ -109,7 +103,7 @@ def test_a_signal_that_ends_is_complete_and_a_new_one_begins_anew():
 
 
 def test_a_signal_that_is_dropped_leaves_nothing_behind():
-    made = stream(Effects(speed=0.75, gain_db=5), 16000)
+    made = StreamEffects(16000, Effects(speed=0.75, gain_db=5))
     made.push(buzz(0.5, 150, 16000))
     made.reset()
     silence = np.zeros(8000, np.float32)
@@ -119,19 +113,23 @@ def test_a_signal_that_is_dropped_leaves_nothing_behind():
 def test_a_signal_shorter_than_the_lookahead_has_its_length():
     for speed in SPEEDS:
         for count in (1, 2, 100, 1001):
-            made = stream(Effects(speed=speed), 16000)
+            made = StreamEffects(16000, Effects(speed=speed))
             assert len(made.push(np.full(count, 0.5, np.float32))) + len(made.flush()) == int(count / speed + 0.5)
 
 
 def test_without_effects_samples_pass_untouched():
     samples = buzz(0.1, 150, 16000)
-    made = stream(Effects(), 16000)
-    assert made.push(samples) is samples and not len(made.flush())
+    pipeline = OutputPipeline(16000, AudioFormat(Encoding.PCM_F32LE, 16000))
+    pipeline.begin_turn(Effects(speed=1.5, gain_db=5))
+    pipeline.push(samples)
+    pipeline.end_turn()
+    pipeline.begin_turn(Effects())
+    assert pipeline.push(samples).data == samples.tobytes() and not pipeline.flush().data
 
 
 def test_a_lower_volume_is_exact_and_held_back_by_nothing():
     samples = buzz(0.1, 150, 16000)
-    made = stream(Effects(gain_db=-20), 16000)
+    made = StreamEffects(16000, Effects(gain_db=-20))
     np.testing.assert_allclose(made.push(samples), samples / 10, rtol=1e-6)
     assert not len(made.flush())
 

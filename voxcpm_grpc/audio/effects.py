@@ -70,29 +70,23 @@ NO_EFFECTS = Effects()
 
 
 class StreamEffects:
-    """Applies effects to a signal chunk by chunk. `rate`: its sample rate in Hz.
+    """Applies effects to a signal chunk by chunk. `rate` is its sample rate in Hz.
 
     The speed is changed by `atempo`, which repeats or leaves out parts of 43 to 64 ms where they fit best. A volume
     that is raised goes through the limiter `alimiter`, which looks 5 ms ahead. Until `flush`, both keep up to 115 ms of
-    the pushed samples. Without effects, and for a volume that is lowered, no filter runs.
+    the pushed samples. For a volume that is lowered, no filter runs.
     """
 
-    def __init__(self, rate: int) -> None:
+    def __init__(self, rate: int, effects: Effects) -> None:
         self._rate = rate
-        self.begin(NO_EFFECTS)
-
-    def begin(self, effects: Effects) -> None:
-        """Start a new signal with other effects. Drops the samples that are still held."""
-        self.effects = effects
+        self._effects = effects
         self._factor = np.float32(10 ** (effects.gain_db / 20))
         self.reset()
 
     def push(self, samples: np.ndarray) -> np.ndarray:
         """Add float32 samples [n], and return those that are ready."""
-        if self.effects == NO_EFFECTS:
-            return samples
         samples = samples * self._factor
-        if not self.effects.is_filtered or not len(samples):
+        if not self._effects.is_filtered or not len(samples):
             return samples
         self._given += len(samples)
         made = self._filters.push(samples)
@@ -103,7 +97,7 @@ class StreamEffects:
         """Return the samples that are still held. The next `push` starts a new signal."""
         if not self._given:
             return np.zeros(0, np.float32)
-        missing = self.effects.length(self._given) - self._made
+        missing = self._effects.length(self._given) - self._made
         made = self._filters.finish()[:missing]
         self.reset()
         return np.pad(made, (0, missing - len(made)))
@@ -116,7 +110,7 @@ class StreamEffects:
     @property
     def _filters(self) -> _Filters:
         if self._built is None:
-            self._built = _Filters(self._rate, self.effects)
+            self._built = _Filters(self._rate, self._effects)
         return self._built
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from voxcpm_grpc.audio import pcm, wav
 from voxcpm_grpc.audio.codecs import G711, BarePackets, Codec, Flac, FrameEncoder, OggOpus
-from voxcpm_grpc.audio.effects import Effects, StreamEffects
+from voxcpm_grpc.audio.effects import NO_EFFECTS, Effects, StreamEffects
 from voxcpm_grpc.audio.encoder import Encoded, Encoder, PcmEncoder
 from voxcpm_grpc.audio.formats import SAMPLE_RATES, AudioFormat, Encoding, usual_rate
 from voxcpm_grpc.audio.leading_silence import LeadingSilence
@@ -94,9 +94,10 @@ class OutputPipeline:
     """
 
     def __init__(self, native_rate: int, format: AudioFormat) -> None:
-        self._effects = StreamEffects(native_rate)
-        self._resampler = StreamResampler(native_rate, format.sample_rate)
         self._rates = native_rate, format.sample_rate
+        self._effects = NO_EFFECTS
+        self._resamplers = [StreamResampler(*self._rates)] if native_rate != format.sample_rate else []
+        self._stages: list[StreamEffects | StreamResampler] = [*self._resamplers]  # samples pass one after the other
         self._encoder = encoder(format)
         self._silence = LeadingSilence(format.sample_rate, 0)
         self.audible: int | None = None
@@ -115,7 +116,7 @@ class OutputPipeline:
     @property
     def slow(self) -> bool:
         """True if the methods take long enough to be run in a thread."""
-        return self._encoder.slow or self._effects.effects.is_filtered
+        return self._encoder.slow or self._effects.is_filtered
 
     @property
     def trimmed(self) -> int:
@@ -127,21 +128,25 @@ class OutputPipeline:
 
         max_silence: seconds of silence at its start that may be left out
         """
-        if effects != self._effects.effects:
-            self._effects.begin(effects)
+        if effects != self._effects:
+            self._effects = effects
+            changes = [] if effects == NO_EFFECTS else [StreamEffects(self._rates[0], effects)]
+            self._stages = [*changes, *self._resamplers]
         self._silence = LeadingSilence(self._rates[1], max_silence, 10 ** (effects.gain_db / 20))
         self.audible = None
 
     def length(self, samples: int) -> int:
         """The samples of the output for that many samples of a signal at the native rate."""
         source, target = self._rates
-        return (2 * self._effects.effects.length(samples) * target + source) // (2 * source)
+        return (2 * self._effects.length(samples) * target + source) // (2 * source)
 
     def push(self, samples: np.ndarray) -> Encoded:
         """Encode float32 samples [n] at the native rate. Raises Internal for samples that are not finite."""
         if not np.isfinite(samples).all():  # the resampler would spread them over all samples that follow
             raise Internal
-        return self._encoder.push(self._trim(self._resampler.push(self._effects.push(samples))))
+        for stage in self._stages:
+            samples = stage.push(samples)
+        return self._encoder.push(self._trim(samples))
 
     def end_silence(self) -> Encoded:
         """Encode samples that are held because they may be left out. What follows is not left out."""
@@ -162,8 +167,8 @@ class OutputPipeline:
 
     def discard(self) -> None:
         """Drop the samples that are still held, because no audio of a turn may follow its interrupt."""
-        self._effects.reset()
-        self._resampler.reset()
+        for stage in self._stages:
+            stage.reset()
         self._silence.release()
         self._encoder.discard()
 
@@ -174,8 +179,10 @@ class OutputPipeline:
 
     def _rest(self) -> Encoded:
         """Encode the samples that effects and resampler still hold, and those that may be left out."""
-        rest = self._trim(np.concatenate([self._resampler.push(self._effects.flush()), self._resampler.flush()]))
-        return self._encoder.push(np.concatenate([rest, self._silence.release()]))
+        rest = np.zeros(0, np.float32)
+        for stage in self._stages:
+            rest = np.concatenate([stage.push(rest), stage.flush()])
+        return self._encoder.push(np.concatenate([self._trim(rest), self._silence.release()]))
 
     def _trim(self, samples: np.ndarray) -> np.ndarray:
         passed = self._silence.push(samples)

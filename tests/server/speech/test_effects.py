@@ -51,8 +51,7 @@ def flushes(chunks: list[pb.AudioChunk]) -> list[int]:
 
 
 def with_effects(samples: np.ndarray, effects: Effects) -> np.ndarray:
-    stream = StreamEffects(NATIVE)
-    stream.begin(effects)
+    stream = StreamEffects(NATIVE, effects)
     return np.concatenate([stream.push(samples), stream.flush()])
 
 
