@@ -9,14 +9,14 @@ import pytest
 from support.clients.decoding import decoded
 
 from voxcpm_grpc.audio import AudioFormat, Encoded, Encoding, OutputPipeline, resample
-from voxcpm_grpc.audio.formats import BITRATES, COMPRESSION_LEVELS, rates
+from voxcpm_grpc.audio.formats import BITRATES, COMPRESSION_LEVELS, RATES
 from voxcpm_grpc.audio.uploads import decode
 from voxcpm_grpc.errors import InvalidRequest
 
 NATIVE = 48000
 STEP = 7680  # samples of a step at the native rate
 COMPRESSED = (Encoding.MULAW, Encoding.ALAW, Encoding.MP3, Encoding.OGG_OPUS, Encoding.FLAC)
-FORMATS = [AudioFormat(encoding, rate) for encoding in COMPRESSED for rate in rates(encoding) if rate <= NATIVE]
+FORMATS = [AudioFormat(encoding, rate) for encoding in COMPRESSED for rate in RATES[encoding] if rate <= NATIVE]
 LEVEL = {Encoding.MP3: 0.95}  # LAME lowers the level, so that its output does not clip
 LEAST_DB = {  # signal over error
     Encoding.MULAW: 35,
@@ -122,7 +122,7 @@ def test_the_first_bytes_come_within_a_step_of_the_first_audio(format):
 
 @pytest.mark.parametrize("encoding", COMPRESSED)
 def test_an_empty_stream_is_decodable_or_empty(encoding):
-    pipeline = OutputPipeline(NATIVE, AudioFormat(encoding, rates(encoding)[0]))
+    pipeline = OutputPipeline(NATIVE, AudioFormat(encoding, RATES[encoding][0]))
     last = pipeline.flush()
     assert last.samples == 0
     assert (last.data[:4] in (b"OggS", b"fLaC")) == (encoding in (Encoding.OGG_OPUS, Encoding.FLAC))

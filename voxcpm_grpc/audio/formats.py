@@ -31,12 +31,13 @@ class Encoding(StrEnum):
     FLAC = "flac"
 
 
-RATES: Mapping[Encoding, tuple[int, ...]] = {  # these encodings lack some of SAMPLE_RATES
+RATES: Mapping[Encoding, tuple[int, ...]] = dict.fromkeys(Encoding, SAMPLE_RATES) | {
     Encoding.MULAW: (8000, 16000),
     Encoding.ALAW: (8000, 16000),
     Encoding.MP3: (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
     Encoding.OGG_OPUS: (8000, 12000, 16000, 24000, 48000),
 }
+"""The sample rates of each encoding in Hz, in ascending order."""
 TELEPHONE_RATE = 8000
 BITRATES: Mapping[Encoding, tuple[int, int]] = {  # bits per second, at least and at most
     Encoding.MP3: (8_000, 320_000),
@@ -46,11 +47,6 @@ COMPRESSION_LEVELS: Mapping[Encoding, int] = {Encoding.MP3: 7, Encoding.OGG_OPUS
 """The largest compression level of each encoding that has one; the smallest is 0."""
 
 
-def rates(encoding: Encoding) -> tuple[int, ...]:
-    """The sample rates of an encoding in Hz, in ascending order."""
-    return RATES.get(encoding, SAMPLE_RATES)
-
-
 def usual_rate(encoding: Encoding, wanted: int) -> int:
     """The rate of an encoding for a signal of `wanted` Hz: the same, else the next higher one, else the highest.
 
@@ -58,7 +54,7 @@ def usual_rate(encoding: Encoding, wanted: int) -> int:
     """
     if encoding in (Encoding.MULAW, Encoding.ALAW):
         return TELEPHONE_RATE
-    return next((rate for rate in rates(encoding) if rate >= wanted), rates(encoding)[-1])
+    return next((rate for rate in RATES[encoding] if rate >= wanted), RATES[encoding][-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +76,8 @@ class AudioFormat:
         if self.encoding not in tuple(Encoding):
             known = ", ".join(Encoding)
             raise InvalidRequest(f"encoding is {self.encoding}; it must be one of {known}", field="encoding")
-        if self.sample_rate not in rates(self.encoding):
-            known = ", ".join(map(str, rates(self.encoding)))
+        if self.sample_rate not in RATES[self.encoding]:
+            known = ", ".join(map(str, RATES[self.encoding]))
             raise InvalidRequest(
                 f"sample_rate is {self.sample_rate}; for {self.encoding} it must be one of {known}",
                 field="sample_rate",
