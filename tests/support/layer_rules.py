@@ -162,7 +162,7 @@ voxcpm_server.speech.calls: voxcpm_server.text.segments voxcpm_server.values vox
 voxcpm_server.speech: voxcpm_server.speech.calls voxcpm_server.speech.words voxcpm_server.text.segments
     voxcpm_server.voices voxcpm_server.wire voxcpm_server.text voxcpm_server.values voxcpm_server.text.words
     voxcpm_server.aligners pool audio v1 settings request abilities logs aio errors text
-voxcpm_server.rpc: voxcpm_server.speech voxcpm_server.auth settings logs network errors text
+voxcpm_server.rpc: voxcpm_server.speech voxcpm_server.values voxcpm_server.auth settings logs network errors text
 benchmarks.segmentation: voxcpm_server.text.segments voxcpm_server.values voxcpm_server.text.words benchmarks.pages
     benchmarks.measuring
 benchmarks.languages: benchmarks.segmentation benchmarks.dialogue benchmarks.serving voxcpm_client benchmarks.pages

@@ -120,6 +120,7 @@ class Metrics:
 
     def ended(self, call: Call, code: str, seconds: float) -> None:
         """Count an RPC that has ended."""
+        summary = call.summary
         self._rpcs.labels(call.method, code).inc()
         self._seconds.labels(call.method).observe(seconds)
         if call.audio_seconds:
@@ -128,21 +129,21 @@ class Metrics:
             self._model_rpcs.labels(call.model, code).inc()
             if call.audio_seconds:
                 self._model_audio.labels(call.model).inc(call.audio_seconds)
-            self._left_unread.labels(call.model).inc(call.left_unread)
-            if call.first_audio_seconds is not None:
-                self._model_first_audio.labels(call.model).observe(call.first_audio_seconds)
+            self._left_unread.labels(call.model).inc(summary.left_unread if summary else 0)
+            if summary and summary.first_audio_seconds is not None:
+                self._model_first_audio.labels(call.model).observe(summary.first_audio_seconds)
         if call.characters:
             self._characters.inc(call.characters)
-        if call.queue_seconds is not None:
-            self._queue.observe(call.queue_seconds)
-        if call.first_audio_seconds is not None:
-            self._first_audio.observe(call.first_audio_seconds)
-        if call.first_audible_seconds is not None:
-            self._first_audible.observe(call.first_audible_seconds)
-        if call.arrival_to_audio_seconds is not None:
-            self._arrival.observe(call.arrival_to_audio_seconds)
-        if call.engine_seconds is not None and call.audio_seconds:
-            self._factor.observe(call.engine_seconds / call.audio_seconds)
+        if summary is not None:
+            for histogram, value in (
+                (self._queue, summary.queue_seconds),
+                (self._first_audio, summary.first_audio_seconds),
+                (self._first_audible, summary.first_audible_seconds),
+                (self._arrival, call.arrival_to_audio_seconds),
+                (self._factor, summary.engine / call.audio_seconds if call.audio_seconds else None),
+            ):
+                if value is not None:
+                    histogram.observe(value)
         if (playback := call.playback) is not None:
             self._underruns.inc(playback.underruns)
             self._underrun_seconds.inc(playback.underrun_seconds)

@@ -48,8 +48,9 @@ class RecentCalls:
         self.failed_calls += failed
         self.audio_seconds += call.audio_seconds
         underruns = call.playback.underruns if call.playback is not None else 0
-        first = call.first_audio_seconds
-        self._calls.append(_Ended(self._clock(), failed, call.audio_seconds, first, call.queue_seconds, underruns))
+        first = call.summary and call.summary.first_audio_seconds
+        queue = call.summary and call.summary.queue_seconds
+        self._calls.append(_Ended(self._clock(), failed, call.audio_seconds, first, queue, underruns))
         if self._metrics is not None:
             self._metrics.ended(call, code, seconds)
 

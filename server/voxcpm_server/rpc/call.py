@@ -22,6 +22,7 @@ from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.delivery import ReplyWriter
 from voxcpm_server.rpc.tracing import RpcTrace
 from voxcpm_server.speech.timing import Playback
+from voxcpm_server.values.outputs import Summary
 
 IPV6_PREFIX = 64  # a host usually has all addresses of such a network
 
@@ -73,12 +74,8 @@ class Call:
     logs_model: True if the log line has the model, because the server has several
     voice: name or id of the voice; empty for none
     characters: length of the text so far; None for calls without text
-    queue_seconds: the wait of the first segment for a slot
-    first_audio_seconds: from the first segment to its audio
-    first_audible_seconds: from the first segment to the first sample that a listener hears
+    summary: the counters of its stream of speech, which has ended; None for calls without one
     arrival_to_audio_seconds: from the arrival of the call to its first audio
-    engine_seconds: time of the engine for all segments
-    left_unread: segments whose speech the model ended before it had read their text
     playback: the estimate of the gaps that a listener hears; None for calls without audio
     trace: None if the call is not traced
     admitted: True once the server has identified the caller and found room for the call
@@ -94,15 +91,11 @@ class Call:
     logs_model: bool = False
     voice: str = ""
     characters: int | None = None
-    queue_seconds: float | None = None
-    first_audio_seconds: float | None = None
-    first_audible_seconds: float | None = None
+    summary: Summary | None = None
     arrival_to_audio_seconds: float | None = None
-    engine_seconds: float | None = None
     playback: Playback | None = None
     trace: RpcTrace | None = None
     told: VoxCPMError | None = None
-    left_unread: int = 0
     audio_seconds: float = 0.0
     admitted: bool = False
     started: float = field(default_factory=time.monotonic)

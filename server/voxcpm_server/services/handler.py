@@ -239,6 +239,8 @@ def clean(text: str, max_bytes: int) -> str:
 def _end(metrics: Metrics | RecentCalls | None, call: Call, code: str, error: VoxCPMError | None = None) -> None:
     """Count a call that has ended, end its trace, and write its log line."""
     seconds = time.monotonic() - call.started
+    queue_seconds = call.summary and call.summary.queue_seconds
+    first_audio_seconds = call.summary and call.summary.first_audio_seconds
     if metrics is not None:
         metrics.ended(call, code, seconds)
     if call.trace is not None:
@@ -247,8 +249,8 @@ def _end(metrics: Metrics | RecentCalls | None, call: Call, code: str, error: Vo
             error,
             request_id=call.request_id,
             characters=call.characters,
-            queue_seconds=call.queue_seconds,
-            first_audio_seconds=call.first_audio_seconds,
+            queue_seconds=queue_seconds,
+            first_audio_seconds=first_audio_seconds,
             audio_seconds=call.audio_seconds,
         )
     failure: dict[str, str] = {"field": error.field, "error": clean(error.message, 300)} if error else {}
@@ -265,8 +267,8 @@ def _end(metrics: Metrics | RecentCalls | None, call: Call, code: str, error: Vo
             caller=call.caller.key,
             voice=call.voice[:MAX_VOICE_CHARS],
             characters=call.characters,
-            queue_seconds=call.queue_seconds,
-            first_audio_seconds=call.first_audio_seconds,
+            queue_seconds=queue_seconds,
+            first_audio_seconds=first_audio_seconds,
             audio_seconds=call.audio_seconds,
             **model,
             **trace,

@@ -33,7 +33,7 @@ from voxcpm_server.speech.auditions import Auditions
 from voxcpm_server.speech.character_quota import CharacterQuota, CharacterQuotas
 from voxcpm_server.speech.session import Session
 from voxcpm_server.speech.words.word_times import word_times
-from voxcpm_server.speech.writer import ChunkWriter, Reply
+from voxcpm_server.speech.writer import ChunkWriter
 from voxcpm_server.text.lexicon import Lexicon
 from voxcpm_server.text.normalize.normalizer import TextNormalizer
 from voxcpm_server.text.preparation import TextPreparation
@@ -135,8 +135,8 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
             await session.run(first, messages)
         finally:
             call.characters, call.audio_seconds = session.characters, session.audio_seconds
+            call.summary, call.playback = session.summary, session.playback
             call.arrival_to_audio_seconds = session.summary.arrival_to_audio_seconds
-            _record_speech(call, session)
 
     @rpc(stream=True)
     async def AddPrompt(self, stream: AsyncIterator[pb.AddPromptRequest], call: Call) -> None:
@@ -267,7 +267,7 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
             if preview is not None and preview.mode is PreviewMode.RECONSTRUCTION:
                 await _send_reconstruction(model, created.stored, chunks)
             if preview is not None and preview.speaks:
-                await self._speak_created(model, chosen, preview, messages, Reply(chunks, summary), call)
+                await self._speak_created(model, chosen, preview, messages, chunks, call)
             await chunks.finish()
         finally:
             chunks.close()
@@ -279,12 +279,12 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
         chosen: ChosenVoice,
         preview: Preview,
         messages: AsyncIterator[UploadInput],
-        reply: Reply,
+        chunks: ChunkWriter,
         call: Call,
     ) -> None:
         auditions = Auditions(
-            lambda config: self._session(model, config, chosen, call, call.replies.write, reply),
-            reply=reply,
+            lambda config: self._session(model, config, chosen, call, call.replies.write, chunks),
+            chunks=chunks,
             preview=preview.config,
         )
         try:
@@ -297,7 +297,7 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
         finally:
             call.characters = auditions.characters
             if auditions.session is not None:
-                _record_speech(call, auditions.session)
+                call.summary, call.playback = chunks.summary, auditions.session.playback
 
     def _session(
         self,
@@ -306,9 +306,9 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
         chosen: ChosenVoice,
         call: Call,
         send: Callable[[pb.AudioChunk], Awaitable[None]],
-        reply: Reply | None = None,
+        chunks: ChunkWriter | None = None,
     ) -> Session:
-        """A session of a call, with a reply stream of its own unless one is given."""
+        """A session of a call, with a reply stream of its own unless the writer of one is given."""
         return Session(
             config,
             chosen.conditioning,
@@ -328,7 +328,7 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
                 self._lexicon.preceded_by(config.lexicon), self._normalizer, config.segmentation.language
             ),
             aligners=self._aligners,
-            reply=reply,
+            chunks=chunks,
             open_sessions=model.sessions,
         )
 
@@ -344,14 +344,6 @@ async def _send_reconstruction(model: Model, stored: StoredVoice, chunks: ChunkW
                 async for piece in pieces:
                     await chunks.audio(piece)
             await chunks.flush(None)
-
-
-def _record_speech(call: Call, session: Session) -> None:
-    """Copy the times of a call's session, which has ended."""
-    call.queue_seconds, call.engine_seconds = session.summary.queue_seconds, session.summary.engine
-    call.first_audio_seconds, call.playback = session.summary.first_audio_seconds, session.playback
-    call.first_audible_seconds = session.summary.first_audible_seconds
-    call.left_unread = session.summary.left_unread
 
 
 def _shared_quotas(per_minute: int, fronts: Fronts | None) -> CharacterQuotas | None:

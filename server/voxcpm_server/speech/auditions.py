@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from voxcpm_server.speech.session import Session
-from voxcpm_server.speech.writer import Reply
+from voxcpm_server.speech.writer import ChunkWriter
 from voxcpm_server.values.inputs import Audition, Flush, GenerateConfig, GenerateInput, Text, UploadInput
 from voxcpm_server.values.outputs import EndReason
 from voxcpm_server.voices.uploads import after_commit
@@ -22,15 +22,15 @@ class Auditions:
     texts are spoken.
 
     open_session: makes a session on the reply stream, for a config
-    reply: the stream, which has begun with the handle
+    chunks: of the stream, which has begun with the handle
     preview: the config of the preview, whose output and seed serve all texts
     """
 
     def __init__(
-        self, open_session: Callable[[GenerateConfig], Session], *, reply: Reply, preview: GenerateConfig
+        self, open_session: Callable[[GenerateConfig], Session], *, chunks: ChunkWriter, preview: GenerateConfig
     ) -> None:
         self._open_session = open_session
-        self._reply = reply
+        self._chunks = chunks
         self._preview = preview
         self.session: Session | None = None
         self.characters = 0  # characters of all texts
@@ -39,7 +39,7 @@ class Auditions:
         """Speak the preview. Raises VoxCPMError."""
         with inside("config.preview"):
             await self._speak(text, self._preview)
-        await self._reply.chunks.flush(None)
+        await self._chunks.flush(None)
 
     async def run(self, messages: AsyncIterator[UploadInput], idle_seconds: float) -> None:
         """Speak the auditions until the messages end, or pause for `idle_seconds`. Raises VoxCPMError."""
@@ -48,13 +48,13 @@ class Auditions:
                 async with asyncio.timeout(idle_seconds):
                     message = await anext(messages, None)
             except TimeoutError:
-                self._reply.summary.reason = EndReason.IDLE
+                self._chunks.summary.reason = EndReason.IDLE
                 return
             if message is None:
                 return
             if not isinstance(message, Audition):
                 raise after_commit(message, "send only auditions after it")
-            self._reply.chunks.first_turn += 1
+            self._chunks.first_turn += 1
             await self._audition(message)
 
     async def _audition(self, audition: Audition) -> None:

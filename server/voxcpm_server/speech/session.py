@@ -45,7 +45,7 @@ from voxcpm_server.speech.speaker import Speaker
 from voxcpm_server.speech.timing import IdleTimeout, Playback, SegmentTiming
 from voxcpm_server.speech.window import Window
 from voxcpm_server.speech.words.word_times import word_times
-from voxcpm_server.speech.writer import ChunkWriter, Reply
+from voxcpm_server.speech.writer import ChunkWriter
 from voxcpm_server.text.language import LanguageClaim
 from voxcpm_server.text.lexicon import Lexicon
 from voxcpm_server.text.preparation import TextPreparation
@@ -82,7 +82,7 @@ class Session:
     quota: the text that the caller may have spoken; None for any
     preparation: lexicons and normalisation of the text
     aligners: find the times of words; None estimates them
-    reply: a reply stream that goes on afterwards, instead of one that begins with a header and ends with a summary
+    chunks: of a reply stream that goes on afterwards, instead of one that begins with a header and ends with a summary
     open_sessions: has this one while it runs
 
     `summary` has the counters of the stream so far.
@@ -107,7 +107,7 @@ class Session:
         quota: CharacterQuota | None = None,
         preparation: TextPreparation | None = None,
         aligners: AlignerPool | None = None,
-        reply: Reply | None = None,
+        chunks: ChunkWriter | None = None,
         open_sessions: set[Session] | None = None,
     ) -> None:
         info = pool.info
@@ -119,8 +119,8 @@ class Session:
         self._window = _window(info, config)
         self._work: PeekableQueue[Work] = PeekableQueue()
         self._output = _output_queue(info, config)
-        own = reply or _reply(info, config, request_id, voice_name, send, aligners)
-        self.summary, self._chunks = own.summary, own.chunks
+        self._chunks = chunks or _writer(info, config, request_id, voice_name, send, aligners)
+        self.summary = self._chunks.summary
         self._speaker = Speaker(
             config,
             voice,
@@ -140,7 +140,7 @@ class Session:
         )
         has_prompt = voice.prompt is not None
         self._reader = self._new_reader(info, has_prompt, with_lora, preparation.lexicon, limits, shorten)
-        self._request_id, self._ends_reply = request_id, reply is None
+        self._request_id, self._ends_reply = request_id, chunks is None
         log.debug(LogLine("stream", request_id=request_id, requests=f"{self._speaker.key}.TURN.SEGMENT"))
         self._claim = LanguageClaim(info.languages)
         self._chunks.warn(*warnings, *self._claim.of_language(config.segmentation.language), *not_carried(config, info))
@@ -366,15 +366,15 @@ def _output_queue(info: ModelInfo, config: GenerateConfig) -> OutputQueue:
     )
 
 
-def _reply(
+def _writer(
     info: ModelInfo,
     config: GenerateConfig,
     request_id: str,
     voice: str,
     send: Callable[[pb.AudioChunk], Awaitable[None]],
     aligners: AlignerPool | None,
-) -> Reply:
-    """A reply that begins with a header. It refers to no session, which would then refer to itself."""
+) -> ChunkWriter:
+    """The writer of a reply that begins with a header. It refers to no session, which would then refer to itself."""
     summary = Summary(began=time.monotonic())
 
     def header(delay: int) -> pb.StreamHeader:
@@ -382,4 +382,4 @@ def _reply(
         return replies.header(info, config.output, request_id, delay=delay, seed=seed, voice=voice, queue=queue)
 
     words = word_times(aligners, config, info)
-    return Reply(ChunkWriter(send, header, info.output_sample_rate, config.output, summary, words), summary)
+    return ChunkWriter(send, header, info.output_sample_rate, config.output, summary, words)

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -61,7 +60,7 @@ class ChunkWriter:
         self._header = header
         self._pipeline = OutputPipeline(native_rate, format)
         self._rate = format.sample_rate
-        self._summary = summary
+        self.summary = summary
         self._sequence = 0
         self.offset = 0  # samples sent so far
         self.playback = Playback()
@@ -95,7 +94,7 @@ class ChunkWriter:
         part = await self._run(lambda: self._pipeline.push(samples))
         if trimmed := self._pipeline.trimmed - before:
             self._signal_start -= trimmed
-            self._summary.trimmed += trimmed
+            self.summary.trimmed += trimmed
             self._started.trimmed_samples = trimmed
         if self.words is not None:
             self.words.push(samples, self._position())
@@ -203,7 +202,7 @@ class ChunkWriter:
         part = await self._run(self._pipeline.flush)
         self._end_signal(self.offset + part.samples)
         message = replies.summary(
-            self._summary,
+            self.summary,
             samples=self.offset + part.samples,
             padding=part.padding,
             bytes=self._bytes + len(part.data),
@@ -284,18 +283,10 @@ class ChunkWriter:
         """
         if self._spoken_turn is None or self._playing is None:
             return
-        summary, now = self._summary, time.monotonic()
+        summary, now = self.summary, time.monotonic()
         if summary.first_audio is None:
             summary.first_audio = now
         audible = self._pipeline.audible
         if summary.first_audible is None and audible is not None and audible < end:
             waits = max(0.0, self.playback.ends - asyncio.get_running_loop().time())
             summary.first_audible = now + waits + max(0, audible - self.offset) / self._rate
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A reply stream that several sessions share, one after the other."""
-
-    chunks: ChunkWriter
-    summary: Summary
