@@ -8,8 +8,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from voxcpm_grpc.ipc.messages import EngineStats, ExternalLoad
-from voxcpm_grpc.pool.engine_call import EngineCall
+from voxcpm_grpc.ipc.messages import EngineStats
 
 MEMORY = 0.95  # an observation keeps this weight with each later one: about the last 20 count
 MIN_STEPS = 16.0  # fewer observed steps tell nothing, such as those of the warm-up request
@@ -65,23 +64,6 @@ class Work(NamedTuple):
     streams: int
     waiting: int
     steps: float
-
-
-def outstanding(calls: Iterable[EngineCall], external: ExternalLoad, *, with_batch: bool) -> Work:
-    """The work of an engine for these calls and for other fronts, with batch streams or without them.
-
-    The steps are always those of all streams.
-    """
-    streams, waiting, steps = external.streams, external.waiting, external.steps
-    if not with_batch:
-        streams, waiting = streams - external.batch, waiting - external.batch_waiting
-    for call in calls:
-        if not call.paused:
-            if call.is_stream and (with_batch or not call.is_batch):
-                streams += 1
-                waiting += not call.has_slot
-            steps += call.steps_left
-    return Work(streams, waiting, steps)
 
 
 def seconds_until_slot(running: Iterable[float], waiting: Iterable[float], slots: int) -> float:

@@ -36,7 +36,7 @@ from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.directory import Connection
 from voxcpm_grpc.pool.engine_call import Departure, EngineCall
-from voxcpm_grpc.pool.estimates import Capacity, Restarts, StepTime, Work, outstanding, seconds_until_slot
+from voxcpm_grpc.pool.estimates import Capacity, Restarts, StepTime, Work, seconds_until_slot
 from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -192,7 +192,17 @@ class Replica:
 
     def _count(self, *, with_batch: bool) -> Work:
         """The work of the engine for all fronts. The steps are always those of all streams."""
-        return outstanding(self.calls, self._external_load, with_batch=with_batch)
+        others = self._external_load
+        streams, waiting, steps = others.streams, others.waiting, others.steps
+        if not with_batch:
+            streams, waiting = streams - others.batch, waiting - others.batch_waiting
+        for call in self.calls:
+            if not call.paused:
+                if call.is_stream and (with_batch or not call.is_batch):
+                    streams += 1
+                    waiting += not call.has_slot
+                steps += call.steps_left
+        return Work(streams, waiting, steps)
 
     def start(self, id: str, call: EngineCall) -> None:
         """Start a call on the engine. The id must never have been used here."""
