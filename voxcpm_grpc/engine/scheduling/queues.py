@@ -109,7 +109,7 @@ class Queues:
         whose sequences are the cheapest to compute again; paused ones do not count.
         """
         holders: dict[Lora, list[Sequence]] = {}
-        for sequence in self._paused_in_slots + ([] if candidate.is_batch else self._batch_in_slots):
+        for sequence in self._yielding(is_batch=candidate.is_batch):
             if sequence.lora:
                 holders.setdefault(sequence.lora, []).append(sequence)
         groups = [group for lora, group in holders.items() if len(group) == lora.holders]
@@ -120,34 +120,22 @@ class Queues:
         """Sequences that were swapped out and can run again."""
         return [sequence for sequence in self.swapped if not sequence.paused]
 
-    @property
-    def _paused_in_slots(self) -> list[Sequence]:
-        """Paused sequences that have a slot which another sequence may take."""
+    def _yielding(self, *, is_batch: bool) -> list[Sequence]:
+        """The sequences whose slot a candidate may take: paused ones, and for an interactive one batch sequences."""
         holders = chain(self.running, (sequence for sequence in self.waiting if sequence.slot is not None))
-        return [sequence for sequence in holders if sequence.paused and sequence.delivered == sequence.launched]
-
-    @property
-    def _batch_in_slots(self) -> list[Sequence]:
-        """Batch sequences that can run and whose slot an interactive sequence may take."""
-        if not self.batch_requests:
-            return []
-        holders = chain(self.running, (sequence for sequence in self.waiting if sequence.slot is not None))
-        return [s for s in holders if s.is_batch and not s.paused and s.delivered == s.launched]
-
-    @property
-    def _free_or_paused_slots(self) -> int:
-        """Slots that are free, or become free when a paused stream is swapped out."""
-        return len(self.free_slots) + len(self._paused_in_slots)
+        yielding = (sequence for sequence in holders if sequence.paused or (sequence.is_batch and not is_batch))
+        return [sequence for sequence in yielding if sequence.delivered == sequence.launched]
 
     @property
     def _available_slots(self) -> int:
         """Slots that the sequences in the queue may take, also from batch sequences if interactive ones wait."""
-        slots = self._free_or_paused_slots
-        if holders := self._batch_in_slots:
+        yielding = self._yielding(is_batch=False)
+        batch = sum(not sequence.paused for sequence in yielding)
+        slots = len(self.free_slots) + len(yielding) - batch
+        if batch:
             others = chain(self.waiting, self.swapped)
             slots += min(
-                len(holders),
-                sum(not (s.is_batch or s.paused or s.waits_for_adapter or s.slot is not None) for s in others),
+                batch, sum(not (s.is_batch or s.paused or s.waits_for_adapter or s.slot is not None) for s in others)
             )
         return slots
 
@@ -158,10 +146,8 @@ class Queues:
         cheapest to compute again, and at last the one whose listener has the most audio left, if the candidate's has
         none. A batch stream takes no slot of an interactive one, and a new one none of those that can run.
         """
-        if paused := self._paused_in_slots:
-            return min(paused, key=lambda sequence: sequence.stepped_at)
-        if not candidate.is_batch and (holders := self._batch_in_slots):
-            return min(holders, key=lambda sequence: sequence.length)
+        if yielding := self._yielding(is_batch=candidate.is_batch):
+            return min(yielding, key=lambda one: (not one.paused, one.stepped_at if one.paused else one.length))
         if self._lead(candidate) > DRY_MARGIN:
             return None
         if candidate.is_new and candidate.is_batch:

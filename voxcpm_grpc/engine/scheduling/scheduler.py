@@ -111,7 +111,7 @@ class Scheduler(Queues):
             return
         waiting = sum(not other.admitted and (is_batch or not other.is_batch) for other in self.waiting)
         returning = sum(is_batch or not other.is_batch for other in self._returning)
-        slots = self._free_or_paused_slots + (0 if is_batch else len(self._batch_in_slots))
+        slots = len(self.free_slots) + len(self._yielding(is_batch=is_batch))
         waiting -= max(0, slots - returning)
         if waiting >= self.max_queue:
             raise QueueFull(waiting, self.max_queue)
