@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
-from voxcpm_grpc.aio.peekable_queue import PeekableQueue
 from voxcpm_grpc.errors import InvalidRequest
-from voxcpm_grpc.request import ModelInfo
-from voxcpm_grpc.settings.limits import LimitSettings
-from voxcpm_server.speech.output import End, FlushDone, Interrupted, Silence, Work
-from voxcpm_server.speech.timing import IdleTimeout
+from voxcpm_server.speech.output import End, FlushDone, Interrupted, Silence, Silent
+from voxcpm_server.speech.stream import Stream
 from voxcpm_server.text.lexicon import Lexicon
 from voxcpm_server.text.segments.arriving_text import ArrivingSegmenter, ArrivingText
 from voxcpm_server.text.segments.markup_segmenter import MarkupSegmenter
@@ -32,7 +29,7 @@ from voxcpm_server.values.inputs import (
     TurnChange,
     TurnConfig,
 )
-from voxcpm_server.values.outputs import EndReason, Segment, Summary
+from voxcpm_server.values.outputs import EndReason, Segment
 from voxcpm_server.wire.fields import inside
 from voxcpm_server.wire.texts import check_streamed
 
@@ -52,29 +49,21 @@ class Reader:
     has_prompt: True if the voice has a prompt, with which some models take no style
     with_lora: completes the settings of a turn by the LoRA adapter of the voice
     lexicon: of text that is spoken while it arrives
-    limits: of the text that waits, and of the time without work
-    idle: the timeout of the stream, which ends in the task of the reader
-    work: the queue to the speaker
-    waiting: other items that wait to be spoken or sent
-    summary: gets the times of the first text and of the first segment
+    pauses: those that wait with the speaker
     shorten: limits the wait for the caller to read a message, in seconds, by the name of a setting
     """
 
     def __init__(
         self,
-        config: GenerateConfig,
+        stream: Stream,
         *,
-        info: ModelInfo,
         has_prompt: bool,
         with_lora: Callable[[TurnConfig], TurnConfig],
         lexicon: Lexicon,
-        limits: LimitSettings,
-        idle: IdleTimeout,
-        work: PeekableQueue[Work],
-        waiting: Iterable[Iterable[object]],
-        summary: Summary,
+        pauses: Iterable[Silence | Silent],
         shorten: Callable[[float, str], None],
     ) -> None:
+        self._stream, config = stream, stream.config
         self.opened = 0  # so many turns have opened so far
         self.chars = 0  # code points of all text
         self._segmentation = config.segmentation
@@ -86,15 +75,9 @@ class Reader:
         self._segmenter = self._new_segmenter("")  # it belongs to the latest turn
         self._has_text = False  # any text message counts, even an empty one
         self._speakable = False  # some of the text can be spoken
-        self._info = info
         self._has_prompt = has_prompt
         self._with_lora = with_lora
-        self._max_text_chars = limits.max_text_chars
-        self._idle_seconds = limits.stream_idle_seconds
-        self._idle = idle
-        self._work = work
-        self._waiting = waiting
-        self._summary = summary
+        self._pauses = pauses
         self._shorten = shorten
         self._last_read = time.monotonic()
         self._on_segment: Callable[[Segment], None]
@@ -119,7 +102,7 @@ class Reader:
         """
         self._on_segment, self._interrupt = on_segment, interrupt
         try:
-            async with self._idle.limit():
+            async with self._stream.idle.limit():
                 message = first or await self._next(messages)
                 while message is not None and not isinstance(message, Finish | Idle):
                     await self._handle(message)
@@ -138,16 +121,16 @@ class Reader:
     async def _next(self, messages: AsyncIterator[GenerateInput]) -> GenerateInput | None:
         """The next message; None after the last one. A pause of the text meanwhile completes its sentence."""
         if self._segmenter.max_wait is None:
-            message = await self._idle.wait(anext(messages, None))
+            message = await self._stream.idle.wait(anext(messages, None))
         else:
             reading = asyncio.ensure_future(anext(messages, None))
             try:
                 while not reading.done() and (wait := self._segmenter.max_wait) is not None:
                     left = max(0.0, self._last_read + wait - time.monotonic())
-                    await self._idle.wait(asyncio.wait([reading], timeout=left))
+                    await self._stream.idle.wait(asyncio.wait([reading], timeout=left))
                     if not reading.done():
                         self._submit(self._segmenter.pause())
-                message = await self._idle.wait(reading)
+                message = await self._stream.idle.wait(reading)
             finally:
                 reading.cancel()
         self._last_read = time.monotonic()
@@ -160,7 +143,7 @@ class Reader:
             case Flush(tag, end_turn):
                 self._check_unanswered()
                 await self._flush()
-                self._work.put(FlushDone(tag))
+                self._stream.work.put(FlushDone(tag))
                 if end_turn:
                     self._end_turn()
             case Pause(milliseconds):
@@ -168,7 +151,7 @@ class Reader:
                 await self._flush()
                 self._open_turn()
                 self._segmenter.separate()
-                self._work.put(Silence(self.opened - 1, 0, milliseconds))
+                self._stream.work.put(Silence(self.opened - 1, 0, milliseconds))
             case Interrupt():
                 self._check_unanswered()
                 await self._interrupt(message)
@@ -179,15 +162,15 @@ class Reader:
                 raise InvalidRequest("config must be the first message of the stream", field="config")
 
     async def _on_text(self, text: str) -> None:
-        queued = sum(len(work.source) for work in self._work if isinstance(work, Segment | ArrivingText))
-        waiting, limit = queued + self._segmenter.pending + len(text), self._max_text_chars
+        queued = sum(len(work.source) for work in self._stream.work if isinstance(work, Segment | ArrivingText))
+        waiting, limit = queued + self._segmenter.pending + len(text), self._stream.limits.max_text_chars
         if waiting > limit:
             raise InvalidRequest(
                 f"{waiting} characters wait to be spoken and the limit is {limit}; send text as it is spoken",
                 field="text",
             )
-        if text and self._summary.first_text is None:
-            self._summary.first_text = time.monotonic()
+        if text and self._stream.summary.first_text is None:
+            self._stream.summary.first_text = time.monotonic()
         self._has_text = True
         self._speakable = self._speakable or is_speakable(text)
         if text:
@@ -208,10 +191,10 @@ class Reader:
     def _submit(self, segments: Iterable[Segment | ArrivingText]) -> None:
         for segment in segments:
             if isinstance(segment, Segment):
-                if segment.text and self._summary.first_segment is None:
-                    self._summary.first_segment = time.monotonic()
+                if segment.text and self._stream.summary.first_segment is None:
+                    self._stream.summary.first_segment = time.monotonic()
                 self._on_segment(segment)
-            self._work.put(segment)
+            self._stream.work.put(segment)
 
     def _open_turn(self) -> None:
         """Open a turn if none is open."""
@@ -237,7 +220,7 @@ class Reader:
     def _on_turn_change(self, config: TurnConfig, has_seed: bool) -> None:
         config = self._with_lora(config)
         if config.style and self._has_prompt:
-            self._info.require_style_with_prompt("turn.style")
+            self._stream.info.require_style_with_prompt("turn.style")
         if self._arrives:
             with inside("turn"):
                 check_streamed(config)
@@ -247,20 +230,25 @@ class Reader:
 
     async def _on_end(self) -> None:
         if not self.chars:  # a caller that reads nothing has opened a stream for nothing
-            self._shorten(self._idle_seconds, IDLE_RULE)
+            self._shorten(self._stream.limits.stream_idle_seconds, IDLE_RULE)
         await self._flush()
         if self._has_text and not self._speakable:
             raise InvalidRequest("there is nothing to speak: the text has no letter and no digit", field="text")
-        self._work.put(End())
+        self._stream.work.put(End())
 
     async def _on_idle(self) -> None:
-        self._shorten(self._idle_seconds if self.chars else min(IDLE_END_SECONDS, self._idle_seconds), IDLE_RULE)
+        seconds = self._stream.limits.stream_idle_seconds
+        self._shorten(seconds if self.chars else min(IDLE_END_SECONDS, seconds), IDLE_RULE)
         await self._flush()
-        self._work.put(End(EndReason.IDLE))
+        self._stream.work.put(End(EndReason.IDLE))
+
+    def _unsent(self) -> Iterator[object]:
+        """All that waits to be spoken or sent."""
+        return chain(self._stream.work, self._pauses, self._stream.output)
 
     def _check_unanswered(self) -> None:
         """Raise InvalidRequest if no more flushes and interrupts may wait for their replies."""
-        waiting = sum(isinstance(item, FlushDone | Interrupted) for item in chain(self._work, *self._waiting))
+        waiting = sum(isinstance(item, FlushDone | Interrupted) for item in self._unsent())
         if waiting >= MAX_UNANSWERED:
             raise InvalidRequest(
                 f"{waiting} flushes and interrupts wait for their replies and the limit is {MAX_UNANSWERED}; "
@@ -269,7 +257,7 @@ class Reader:
 
     def _check_pauses(self) -> None:
         """Raise InvalidRequest if no more pauses may wait to be sent."""
-        waiting = sum(isinstance(item, Silence) for item in chain(self._work, *self._waiting))
+        waiting = sum(isinstance(item, Silence) for item in self._unsent())
         if waiting >= MAX_PAUSES:
             raise InvalidRequest(
                 f"{waiting} pauses wait to be sent and the limit is {MAX_PAUSES}; read audio before sending more",

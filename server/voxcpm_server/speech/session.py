@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from voxcpm_grpc.aio.peekable_queue import PeekableQueue
 from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, Unavailable, broken_off
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -27,43 +26,22 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.aligners.pool import AlignerPool
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.continuity import not_carried
-from voxcpm_server.speech.output import (
-    Audio,
-    End,
-    FlushDone,
-    Generated,
-    Interrupted,
-    OutputQueue,
-    Silence,
-    Silent,
-    Stop,
-    WordsKnown,
-    Work,
-)
+from voxcpm_server.speech.output import Audio, End, FlushDone, Generated, Interrupted, Silence, Silent, Stop, WordsKnown
 from voxcpm_server.speech.reader import Reader
 from voxcpm_server.speech.speaker import Speaker
-from voxcpm_server.speech.timing import IdleTimeout, Playback, SegmentTiming
-from voxcpm_server.speech.window import Window
+from voxcpm_server.speech.stream import Stream
+from voxcpm_server.speech.timing import Playback, SegmentTiming
 from voxcpm_server.speech.words.word_times import word_times
 from voxcpm_server.speech.writer import ChunkWriter
 from voxcpm_server.text.language import LanguageClaim
-from voxcpm_server.text.lexicon import Lexicon
 from voxcpm_server.text.preparation import TextPreparation
 from voxcpm_server.text.segments.arriving_text import ArrivingText
-from voxcpm_server.values.inputs import (
-    Continuity,
-    GenerateConfig,
-    GenerateInput,
-    Interrupt,
-    SegmentationMode,
-    TurnConfig,
-)
+from voxcpm_server.values.inputs import GenerateConfig, GenerateInput, Interrupt, TurnConfig
 from voxcpm_server.values.outputs import EndReason, RequestWarning, Segment, Summary
 from voxcpm_server.wire import replies
 
 log = logging.getLogger(__name__)
 
-MERGED_SECONDS = 0.5  # seconds of audio in one message, at most
 RESERVE_SECONDS = 1.0  # seconds of audio at the listener, beyond which messages become longer
 SETTLE_SECONDS = 1.0  # seconds to wait at the end for the message that is being sent
 
@@ -111,70 +89,43 @@ class Session:
         open_sessions: set[Session] | None = None,
     ) -> None:
         info = pool.info
-        self._config = config = replace(config, turn=with_lora(config.turn))
-        self._open_sessions = set[Session]() if open_sessions is None else open_sessions
+        config = replace(config, turn=with_lora(config.turn))
         preparation = preparation or TextPreparation()
-        self._unfinished: dict[tuple[int, int], Segment] = {}  # segments whose end is not yet sent
-        self._idle = IdleTimeout(tasks=3, seconds=limits.stream_idle_seconds)
-        self._window = _window(info, config)
-        self._work: PeekableQueue[Work] = PeekableQueue()
-        self._output = _output_queue(info, config)
+        self._request_id, self._ends_reply = request_id, chunks is None
         self._chunks = chunks or _writer(info, config, request_id, voice_name, send, aligners)
         self.summary = self._chunks.summary
+        self._stream = stream = Stream(config, info, limits, self._chunks)
+        self._unfinished: dict[tuple[int, int], Segment] = {}  # segments whose end is not yet sent
         self._speaker = Speaker(
-            config,
+            stream,
             voice,
             pool=pool,
             encode=encode,
             remaining=remaining,
-            window=self._window,
-            playback=self._chunks.playback,
-            max_carry_seconds=limits.max_carry_seconds,
-            work=self._work,
-            output=self._output,
-            summary=self.summary,
-            idle=self._idle,
             on_segment=on_segment,
             quota=quota,
             preparation=preparation,
         )
-        has_prompt = voice.prompt is not None
-        self._reader = self._new_reader(info, has_prompt, with_lora, preparation.lexicon, limits, shorten)
-        self._request_id, self._ends_reply = request_id, chunks is None
+        self._reader = Reader(
+            stream,
+            has_prompt=voice.prompt is not None,
+            with_lora=with_lora,
+            lexicon=preparation.lexicon,
+            pauses=self._speaker.pauses,
+            shorten=shorten,
+        )
         log.debug(LogLine("stream", request_id=request_id, requests=f"{self._speaker.key}.TURN.SEGMENT"))
         self._claim = LanguageClaim(info.languages)
         self._chunks.warn(*warnings, *self._claim.of_language(config.segmentation.language), *not_carried(config, info))
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open_sessions = set[Session]() if open_sessions is None else open_sessions
         self._tasks: set[asyncio.Task[None]] = set()
         self._speaking: asyncio.Task[None] | None = None
-
-    def _new_reader(
-        self,
-        info: ModelInfo,
-        has_prompt: bool,
-        with_lora: Callable[[TurnConfig], TurnConfig],
-        lexicon: Lexicon,
-        limits: LimitSettings,
-        shorten: Callable[[float, str], None],
-    ) -> Reader:
-        return Reader(
-            self._config,
-            info=info,
-            has_prompt=has_prompt,
-            with_lora=with_lora,
-            lexicon=lexicon,
-            limits=limits,
-            idle=self._idle,
-            work=self._work,
-            waiting=(self._speaker.pauses, self._output),
-            summary=self.summary,
-            shorten=shorten,
-        )
 
     @property
     def audio_seconds(self) -> float:
         """Length of the audio sent so far."""
-        return self._chunks.offset / self._config.output.sample_rate
+        return self._chunks.offset / self._stream.config.output.sample_rate
 
     @property
     def characters(self) -> int:
@@ -184,13 +135,13 @@ class Session:
     @property
     def playback(self) -> Playback | None:
         """The estimate of the gaps that a listener hears; None for batch streams, to which nobody listens yet."""
-        return None if self._config.priority is Priority.BATCH else self._chunks.playback
+        return None if self._stream.config.priority is Priority.BATCH else self._chunks.playback
 
     @property
     def adapters(self) -> set[Adapter]:
         """The LoRA adapters of segments whose speech has not ended, of the open turn, and of the next one."""
         unfinished = (segment.turn_config for segment in self._unfinished.values())
-        arriving = (work.turn_config for work in self._work if isinstance(work, ArrivingText))
+        arriving = (work.turn_config for work in self._stream.work if isinstance(work, ArrivingText))
         configs = chain(self._reader.configs, unfinished, arriving)
         return {config.adapter for config in configs if config.adapter is not None}
 
@@ -201,7 +152,7 @@ class Session:
         """
         self._open_sessions.add(self)
         if self._chunks.words is not None:
-            self._chunks.words.on_words = self._output.wake
+            self._chunks.words.on_words = self._stream.output.wake
         self._speaking = self._spawn(self._speaker.run(self._on_growth))
         self._spawn(self._reader.run(first, messages, self._on_segment, self._interrupt))
         writing = self._spawn(self._write(), last=True)
@@ -222,7 +173,7 @@ class Session:
 
         The wait for a write is limited, because a client that does not read would block it forever.
         """
-        self._output.stop()
+        self._stream.output.stop()
         others = self._tasks - {writing}
         for task in others:
             task.cancel()
@@ -282,22 +233,21 @@ class Session:
                 "played, from 0 on and without the codec's delay",
                 field="interrupt.played_samples",
             )
-        flushes = tuple(
-            item.tag for queue in (self._output, self._work) for item in queue if isinstance(item, FlushDone)
-        )
+        waiting = chain(self._stream.output, self._stream.work)
+        flushes = tuple(item.tag for item in waiting if isinstance(item, FlushDone))
         not_begun = self._speaker.not_begun()
         self._speaking.cancel()
-        self._window.cancel()
-        self._work.keep(lambda work: False)
-        unsent = self._output.unsent()
-        dropped = self._output.drop()
+        self._stream.window.cancel()
+        self._stream.work.keep(lambda work: False)
+        unsent = self._stream.output.unsent()
+        dropped = self._stream.output.drop()
         await asyncio.wait([self._speaking])
-        self._window.on_sent(dropped)
+        self._stream.window.on_sent(dropped)
         self._chunks.playback.cut(asyncio.get_running_loop().time())
         self._speaker.reset()
         self.summary.reason = EndReason.INTERRUPTED
         segments = *self._unfinished.values(), *not_begun
-        self._output.put(Interrupted(message.tag, played, segments, flushes, unsent))
+        self._stream.output.put(Interrupted(message.tag, played, segments, flushes, unsent))
         self._unfinished.clear()
         self._speaking = self._spawn(self._speaker.run(self._on_growth))
 
@@ -311,10 +261,10 @@ class Session:
         chunks = self._chunks
         while True:
             needed = chunks.playback.ends - RESERVE_SECONDS
-            match await self._idle.wait(self._output.get(needed=needed)):
+            match await self._stream.idle.wait(self._stream.output.get(needed=needed)):
                 case Audio(segment) as audio:
                     await chunks.audio(audio.whole, segment.turn, segment.index)
-                    self._window.on_sent(len(audio.chunks))
+                    self._stream.window.on_sent(len(audio.chunks))
                 case Generated(segment, Admitted() as admitted):
                     self._log_segment(
                         "slot",
@@ -325,7 +275,7 @@ class Session:
                     )
                     if segment.arrives:
                         segment = self._unfinished[segment.key]  # it may have grown
-                    await chunks.segment_started(segment, self._config.trim_leading_silence)
+                    await chunks.segment_started(segment, self._stream.config.trim_leading_silence)
                 case Generated(segment, Finished(reason=reason)):
                     self._unfinished.pop(segment.key, None)
                     self._log_segment("spoken", segment, reason=reason)
@@ -351,19 +301,6 @@ class Session:
                     return
                 case Stop():
                     return
-
-
-def _window(info: ModelInfo, config: GenerateConfig) -> Window:
-    size = max(1, int(config.max_lead * info.output_sample_rate / info.samples_per_step))
-    arrives = config.segmentation.mode is SegmentationMode.TOKENS  # no segment is generated ahead of another one
-    return Window(size, ahead=config.continuity is Continuity.INDEPENDENT and not arrives)
-
-
-def _output_queue(info: ModelInfo, config: GenerateConfig) -> OutputQueue:
-    return OutputQueue(
-        max_merged=MERGED_SECONDS * info.output_sample_rate,
-        max_gathered=config.max_lead / 2 * info.output_sample_rate,  # the engine works on the other half
-    )
 
 
 def _writer(

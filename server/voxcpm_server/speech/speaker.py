@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 
-from voxcpm_grpc.aio.peekable_queue import PeekableQueue
 from voxcpm_grpc.errors import TooLong
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -21,14 +20,14 @@ from voxcpm_server.speech.calls.slot_wait import SlotWait, longest_wait
 from voxcpm_server.speech.calls.spoken_part import SpokenPart, next_number, segments_of
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.continuity import Context
-from voxcpm_server.speech.output import End, FlushDone, Generated, OutputQueue, Silence, Silent, Work
-from voxcpm_server.speech.timing import IdleTimeout, Playback, SegmentTiming
-from voxcpm_server.speech.window import Window
+from voxcpm_server.speech.output import End, FlushDone, Generated, Silence, Silent
+from voxcpm_server.speech.stream import Stream
+from voxcpm_server.speech.timing import SegmentTiming
 from voxcpm_server.text.preparation import TextPreparation
 from voxcpm_server.text.segments.arriving_text import ArrivingText
 from voxcpm_server.text.words.characters import is_speakable
-from voxcpm_server.values.inputs import Continuity, GenerateConfig
-from voxcpm_server.values.outputs import EndReason, Segment, Summary
+from voxcpm_server.values.inputs import Continuity
+from voxcpm_server.values.outputs import EndReason, Segment
 
 MOST_STUCK = 3  # the rest of a text is given up after so many parts in a row of which the model has read nothing
 VOICE_SECONDS = 1.0  # seconds of speech before an interrupt that make its voice known to the listener
@@ -43,9 +42,6 @@ class Speaker:
     voice: conditioning of the stream
     encode: encodes audio of the model, float32 [n] at its output rate, as a reference
     remaining: seconds until the caller's deadline; None without one
-    window: the limit on the audio that was made and not sent
-    playback: the playback of the audio that was sent
-    max_carry_seconds: speech carried from segment to segment
     on_segment: receives the times of each segment when it ends
     quota: the text that the caller may have spoken; None for any
     preparation: changes the text of segments before they are spoken
@@ -55,34 +51,20 @@ class Speaker:
 
     def __init__(
         self,
-        config: GenerateConfig,
+        stream: Stream,
         voice: Conditioning,
         *,
         pool: EnginePool,
         encode: Callable[[np.ndarray], Awaitable[VoicePart]],
         remaining: Callable[[], float | None],
-        window: Window,
-        playback: Playback,
-        max_carry_seconds: float,
-        work: PeekableQueue[Work],
-        output: OutputQueue,
-        summary: Summary,
-        idle: IdleTimeout,
         quota: CharacterQuota | None,
         preparation: TextPreparation,
         on_segment: Callable[[SegmentTiming], None] | None = None,
     ) -> None:
-        info = pool.info
-        self._config = config
+        self._stream = stream
         self._pool = pool
         self._encode = encode
         self._remaining = remaining
-        self._window = window
-        self._playback = playback
-        self._work = work
-        self._output = output
-        self._summary = summary
-        self._idle = idle
         self._on_segment = on_segment
         self._timings: dict[EngineCall[Event], SegmentTiming] = {}
         self._call: EngineCall[Event]  # this call is in progress
@@ -96,16 +78,18 @@ class Speaker:
         self._counted = 0  # characters of the segment in progress
         self._preparation = preparation
         self.key = uuid.uuid4().hex  # callers may repeat their request ids
+        config, info = stream.config, stream.info
+        max_seconds = stream.limits.max_carry_seconds
         self._context = Context(
             voice,
             style=config.turn.style,
             language=config.turn.language,
             carry=config.continuity is Continuity.CARRY,
-            max_steps=int(max_carry_seconds * info.input_sample_rate / info.input_samples_per_step),
+            max_steps=int(max_seconds * info.input_sample_rate / info.input_samples_per_step),
             abilities=info.abilities,
             adapter=config.turn.adapter,
         )
-        self._begun = self._summary.segments > 0  # a stream that has spoken cannot be retried
+        self._begun = self._stream.summary.segments > 0  # a stream that has spoken cannot be retried
         self._has_paused = False  # silence was sent
         self.pauses: list[Silence | Silent] = []  # silent segments wait here, too, for the first segment
 
@@ -116,9 +100,9 @@ class Speaker:
         """
         self._on_growth = on_growth
         try:
-            await self._context.keep_timbre(self._encode, VOICE_SECONDS * self._pool.info.output_sample_rate)
+            await self._context.keep_timbre(self._encode, VOICE_SECONDS * self._stream.info.output_sample_rate)
             while True:
-                work = await self._idle.wait(self._work.get())
+                work = await self._stream.idle.wait(self._stream.work.get())
                 if isinstance(work, ArrivingText):
                     await self._speak_arriving(work)
                     continue
@@ -156,7 +140,7 @@ class Speaker:
             return
         self._on_event(segment, first)
         while await self._call.forward(partial(self._take, segment)):
-            following = self._work.peek()
+            following = self._stream.work.peek()
             assert isinstance(following, Segment)
             following = await self._preparation.prepare(following)
             self._ahead = following, self._begin(following)
@@ -166,26 +150,26 @@ class Speaker:
         self._on_event(segment, event)
         if self._ahead is not None:
             return False
-        following, context = self._work.peek(), self._context
+        following, context = self._stream.work.peek(), self._context
         if not isinstance(following, Segment) or context.needs_speech or context.begins_anew(following):
             return False
-        return self._window.next_limit > 0 and not (self._quota and self._quota.wait())
+        return self._stream.window.next_limit > 0 and not (self._quota and self._quota.wait())
 
     async def _speak_arriving(self, arriving: ArrivingText) -> None:
         """Speak a text while it arrives, in another part each time that the model ends the speech before it."""
         begin = stuck = 0
         self._waiting = arriving, begin
         try:
-            while await self._idle.wait(arriving.speakable(begin)):
-                if self._summary.first_segment is None:
-                    self._summary.first_segment = time.monotonic()
+            while await self._stream.idle.wait(arriving.speakable(begin)):
+                if self._stream.summary.first_segment is None:
+                    self._stream.summary.first_segment = time.monotonic()
                 await self._wait_for_room()
                 end = await self._speak_part(arriving, begin)
                 stuck = stuck + 1 if end == begin else 0
                 begin = end
                 self._waiting = arriving, begin
                 if stuck == MOST_STUCK:
-                    await self._idle.wait(arriving.whole())
+                    await self._stream.idle.wait(arriving.whole())
                     return
         finally:
             self._waiting = None
@@ -215,13 +199,13 @@ class Speaker:
         """The next event of the call in progress. The speaker is idle while the call may wait for text."""
         if self._part is None or not self._part.may_grow():
             return await anext(self._call)
-        with self._idle.waiting() as self._part.on_end:
+        with self._stream.idle.waiting() as self._part.on_end:
             return await anext(self._call)
 
     def not_begun(self) -> Sequence[Segment]:
         """The segments of texts that arrive, and of which no part is in progress."""
         waiting = [] if self._waiting is None else [self._waiting]
-        waiting += ((work, 0) for work in self._work if isinstance(work, ArrivingText))
+        waiting += ((work, 0) for work in self._stream.work if isinstance(work, ArrivingText))
         return segments_of(waiting, self._numbers)
 
     async def _speak_whole(self, segment: Segment, first: Event) -> None:
@@ -231,13 +215,13 @@ class Speaker:
             events = [first]
             async for event in self._call:
                 events.append(event)
-                self._call.allow(len(events) + self._window.size)  # the audio waits here for as long as it takes
+                self._call.allow(len(events) + self._stream.window.size)  # the audio waits here for as long as it takes
             finished = events[-1]
             if not (left and isinstance(finished, Finished) and finished.ran_on):
                 for event in events:
                     self._on_event(segment, event)
                 return
-            self._summary.on_made(finished)
+            self._stream.summary.on_made(finished)
             attempt = attempt.with_next_seed()
             self._again(attempt)
             first = await self._admitted(attempt)
@@ -251,9 +235,9 @@ class Speaker:
         try:
             while True:
                 try:
-                    if self._has_paused or self._summary.speaks:
+                    if self._has_paused or self._stream.summary.speaks:
                         return await self._next_event()
-                    wait = SlotWait(self._pool, self._call, self._config.max_queue, self._remaining())
+                    wait = SlotWait(self._pool, self._call, self._stream.config.max_queue, self._remaining())
                     return await wait.first_event(self._next_event())
                 except TooLong as error:
                     if not self._context.shorten(error.positions - error.limit):
@@ -274,32 +258,32 @@ class Speaker:
 
         Pauses wait for the first segment, because a stream that has sent audio cannot be retried if it gets no slot.
         """
-        if isinstance(work, Silent) and self._summary.first_audio is None:
-            self._summary.reason = EndReason.NOTHING_TO_SAY
+        if isinstance(work, Silent) and self._stream.summary.first_audio is None:
+            self._stream.summary.reason = EndReason.NOTHING_TO_SAY
         if isinstance(work, Silence | Silent) and not self._begun:
             self.pauses.append(work)
             return
         self._put_pauses()
         self._has_paused = self._has_paused or isinstance(work, Silence)
-        self._output.put(work)
+        self._stream.output.put(work)
 
     def _put_pauses(self) -> None:
         if any(isinstance(item, Silence) for item in self.pauses):
             self._begun = self._has_paused = True
         for item in self.pauses:
-            self._output.put(item)
+            self._stream.output.put(item)
         self.pauses.clear()
 
     def _close(self, call: EngineCall[Event]) -> None:
         call.cancel()
-        self._summary.continuations += call.continuations
-        self._window.close(call)
+        self._stream.summary.continuations += call.continuations
+        self._stream.window.close(call)
         if self._on_segment is not None and (timing := self._timings.pop(call, None)):
             timing.engine, timing.ended, timing.error = call.engine, time.monotonic(), sys.exception()
             self._on_segment(timing)
 
     async def _wait_for_room(self) -> None:
-        await self._window.wait()
+        await self._stream.window.wait()
         if self._quota is not None:
             await self._quota.admit(begun=self._begun)
 
@@ -328,8 +312,9 @@ class Speaker:
         text, style, conditioning = self._context.conditioning_for(segment)
         if self._part is not None:
             text = self._part.begun(text)
-        info = self._pool.info
-        unsent = self._window.unsent * info.samples_per_step / info.output_sample_rate  # a step makes so much at most
+        info = self._stream.info
+        seconds = info.samples_per_step / info.output_sample_rate  # a step makes so much at most
+        unsent = self._stream.window.unsent * seconds
         request = Request(
             id=f"{self.key}.{segment.turn}.{segment.index}",
             text=text,
@@ -341,19 +326,19 @@ class Speaker:
             segment=segment.index,
             keep_speech=self._context.needs_speech,
             continues=self._begun,
-            lead_seconds=max(0.0, self._playback.ends - asyncio.get_running_loop().time()) + unsent,
-            priority=self._config.priority,
+            lead_seconds=max(0.0, self._stream.playback.ends - asyncio.get_running_loop().time()) + unsent,
+            priority=self._stream.config.priority,
             open=self._part is not None and self._part.may_grow(),
             arrives=self._part is not None,
         )
         call = self._pool.generate(
             request,
-            window=self._window.size,
-            first_limit=self._window.next_limit,
+            window=self._stream.window.size,
+            first_limit=self._stream.window.next_limit,
             seconds_left=self._remaining(),
-            max_wait=longest_wait(self._config.max_queue, self._remaining()),
+            max_wait=longest_wait(self._stream.config.max_queue, self._remaining()),
         )
-        self._window.open(call)
+        self._stream.window.open(call)
         if self._part is not None:
             self._part.attach(call)
         if self._on_segment is not None:
@@ -364,14 +349,14 @@ class Speaker:
         if isinstance(event, AudioChunk):
             if self._timings and not event.index:
                 self._timings[self._call].on_event(event)
-            self._window.on_chunk()
-            self._summary.speaks = True
+            self._stream.window.on_chunk()
+            self._stream.summary.speaks = True
             self._context.hear(event.samples)
-            self._output.put_audio(segment, event.samples)
+            self._stream.output.put_audio(segment, event.samples)
             return
         if self._timings:
             self._timings[self._call].on_event(event)
-        summary = self._summary
+        summary = self._stream.summary
         if isinstance(event, Admitted):
             summary.queue = event.queue_seconds if summary.queue is None else summary.queue
             summary.cached_tokens += event.cached_tokens
@@ -383,4 +368,4 @@ class Speaker:
             summary.reason = event.reason
             summary.left_unread += is_speakable(event.unread)
             self._context.remember(segment, event)
-        self._output.put(Generated(segment, event))
+        self._stream.output.put(Generated(segment, event))

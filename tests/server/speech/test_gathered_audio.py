@@ -11,7 +11,8 @@ from support.servers.sessions import SlowClient, session
 from voxcpm_grpc.errors import Aborted
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.output import GATHERING_SECONDS
-from voxcpm_server.speech.session import MERGED_SECONDS, RESERVE_SECONDS
+from voxcpm_server.speech.session import RESERVE_SECONDS
+from voxcpm_server.speech.stream import MERGED_SECONDS
 from voxcpm_server.values.inputs import Flush, Interrupt, Text
 
 RATE, STEP = 48000, 960
