@@ -72,7 +72,8 @@ class PcmEncoder:
         if not len(samples):
             return Encoded(b"", 0)
         self.position += len(samples)
-        return Encoded(self._take_header() + self._convert(samples), len(samples))
+        header, self._header = self._header, b""
+        return Encoded(header + self._convert(samples), len(samples))
 
     def end_signal(self) -> Encoded:
         return Encoded(b"", 0)
@@ -82,8 +83,4 @@ class PcmEncoder:
 
     def flush(self) -> Encoded:
         """The header if there was no audio, so that an empty stream is a valid file."""
-        return Encoded(self._take_header(), 0)
-
-    def _take_header(self) -> bytes:
-        header, self._header = self._header, b""
-        return header
+        return Encoded(self._header, 0)
