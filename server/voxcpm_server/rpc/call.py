@@ -135,7 +135,8 @@ class RequestStream:
             raise StopAsyncIteration
         if self._reading is None:
             self._reading = asyncio.ensure_future(anext(self._messages, None))
-            self._reading.add_done_callback(_retrieve_exception)
+            # This marks its exception as retrieved: if no task awaits the read, the RPC is over.
+            self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         message = await asyncio.shield(self._reading)
         self._reading = None
         if message is None:
@@ -176,12 +177,6 @@ class RequestStream:
         self._ended = True
         if self._reading is not None:
             self._reading.cancel()
-
-
-def _retrieve_exception(done: asyncio.Future[Any]) -> None:
-    """Mark the exception of a read as retrieved: if no task awaits the read, the RPC is over."""
-    if not done.cancelled():
-        done.exception()
 
 
 class AdmissionGate:

@@ -182,12 +182,13 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
         self, stream: AsyncIterator[Any], call: Call, read: Callable[[Model, Any], T]
     ) -> AsyncIterator[T]:
         """The values that a model reads from the messages of a stream, of which the first one chooses the model."""
+        model: Model | None = None
         async for message in stream:
             call.identify(generate.request_id(message))
-            if not call.model:
+            if model is None:
                 model = self._models.find(generate.model(message), "config.model")
                 call.model, call.logs_model = model.name, self._models.several
-            yield read(self._models.find(call.model), message)
+            yield read(model, message)
 
     async def _voice(self, model: Model, config: GenerateConfig, caller: Caller) -> ChosenVoice:
         choice = config.voice

@@ -61,10 +61,6 @@ class Context:
         self._carried: deque[VoicePart] = deque()
         self._first_speech: list[np.ndarray] = []  # audio of the segment that decides the voice, at the output rate
 
-    @property
-    def wants_timbre(self) -> bool:
-        return self._references and not self.has_voice
-
     def conditioning_for(self, segment: Segment) -> tuple[str, str, Conditioning]:
         """The text to generate, its style and its conditioning."""
         if self.begins_anew(segment):
@@ -154,6 +150,7 @@ class Context:
         self._voice = voice
         self._voice_is_own = is_own  # the voice is speech of this stream
         self.has_voice = voice.prompt is not None or voice.reference is not None or bool(voice.speaker)
+        self.wants_timbre = self._references and not self.has_voice
         self.needs_speech = self._carry or (not self.has_voice and (self._prompts or self._references))
 
     def reset(self) -> None:
