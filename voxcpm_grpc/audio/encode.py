@@ -100,6 +100,7 @@ class OutputPipeline:
         self._stages: list[StreamEffects | StreamResampler] = [*self._resamplers]  # samples pass one after the other
         self._encoder = encoder(format)
         self._silence = LeadingSilence(format.sample_rate, 0)
+        self._begin = self._pushed = 0  # the position of the present signal, and its samples so far, at the native rate
         self.audible: int | None = None
         """Position of the first audible sample of the turn; None until it is pushed."""
 
@@ -112,6 +113,12 @@ class OutputPipeline:
     def position(self) -> int:
         """Position of the next sample of the encoder, after the delay."""
         return self._encoder.position
+
+    @property
+    def end(self) -> int:
+        """Position of the end of all samples that were pushed, of which some may still be held."""
+        source, target = self._rates
+        return self._begin + (2 * self._effects.length(self._pushed) * target + source) // (2 * source)
 
     @property
     def slow(self) -> bool:
@@ -135,15 +142,11 @@ class OutputPipeline:
         self._silence = LeadingSilence(self._rates[1], max_silence, 10 ** (effects.gain_db / 20))
         self.audible = None
 
-    def length(self, samples: int) -> int:
-        """The samples of the output for that many samples of a signal at the native rate."""
-        source, target = self._rates
-        return (2 * self._effects.length(samples) * target + source) // (2 * source)
-
     def push(self, samples: np.ndarray) -> Encoded:
         """Encode float32 samples [n] at the native rate. Raises Internal for samples that are not finite."""
         if not np.isfinite(samples).all():  # the resampler would spread them over all samples that follow
             raise Internal
+        self._pushed += len(samples)
         for stage in self._stages:
             samples = stage.push(samples)
         return self._encoder.push(self._trim(samples))
@@ -158,11 +161,13 @@ class OutputPipeline:
         The signal that follows is a new one.
         """
         rest, silence = self._rest(), self._encoder.push(np.zeros(samples, np.float32))
+        self._begin_signal()
         return Encoded(rest.data + silence.data, rest.samples + silence.samples)
 
     def end_turn(self) -> Encoded:
         """Encode the samples that are still held. The next turn is a new signal in the same stream."""
         rest, end = self._rest(), self._encoder.end_signal()
+        self._begin_signal()
         return Encoded(rest.data + end.data, rest.samples + end.samples)
 
     def discard(self) -> None:
@@ -171,6 +176,10 @@ class OutputPipeline:
             stage.reset()
         self._silence.release()
         self._encoder.discard()
+        self._begin_signal()
+
+    def _begin_signal(self) -> None:
+        self._begin, self._pushed = self._encoder.position, 0
 
     def flush(self) -> Encoded:
         """End the stream, and return its last part."""
@@ -185,7 +194,9 @@ class OutputPipeline:
         return self._encoder.push(np.concatenate([self._trim(rest), self._silence.release()]))
 
     def _trim(self, samples: np.ndarray) -> np.ndarray:
+        before = self._silence.trimmed
         passed = self._silence.push(samples)
+        self._begin -= self._silence.trimmed - before
         if self.audible is None and self._silence.audible is not None:
             self.audible = self._encoder.position + self._silence.audible
         return passed

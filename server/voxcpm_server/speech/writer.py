@@ -65,8 +65,6 @@ class ChunkWriter:
         self.offset = 0  # samples sent so far
         self.playback = Playback()
         self._bytes = 0
-        self._signal_start = 0  # the resampler started anew at this position
-        self._signal_samples = 0  # samples since then, at the native rate
         self._events: deque[tuple[int, pb.SegmentEvent]] = deque()  # an event may be sent once `offset` is that far
         self._started = pb.SegmentEvent()  # it tells of the newest segment
         self._spoken = SpokenText(format.sample_rate, native_rate)
@@ -89,15 +87,13 @@ class ChunkWriter:
     async def audio(self, samples: np.ndarray, turn: int = 0, segment: int = 0) -> None:
         """Send audio, float32 [n] at the native rate; nothing is sent while the pipeline holds all of it."""
         self._turn, self._segment = self._playing = self.first_turn + turn, segment
-        self._signal_samples += len(samples)
         before = self._pipeline.trimmed
         part = await self._run(lambda: self._pipeline.push(samples))
         if trimmed := self._pipeline.trimmed - before:
-            self._signal_start -= trimmed
             self.summary.trimmed += trimmed
             self._started.trimmed_samples = trimmed
         if self.words is not None:
-            self.words.push(samples, self._position())
+            self.words.push(samples, self._pipeline.end)
         if part.data:
             await self._send(part)
 
@@ -115,7 +111,7 @@ class ChunkWriter:
             self._pipeline.begin_turn(
                 segment.turn_config.effects, max_silence=0.0 if turn == self._paused_turn else max_silence
             )
-        at = self._position()
+        at = self._pipeline.end
         self._spoken.started(segment, at)
         event = replies.segment_event(pb.SEGMENT_EVENT_KIND_STARTED, segment, at, first_turn=self.first_turn)
         self._events.append((at + 1, event))  # the event goes with the segment's first sample
@@ -134,7 +130,7 @@ class ChunkWriter:
         if segment.arrives:  # its text may have grown while `segment_started` waited
             self.segment_grew(segment)
         part = await self._run(self._pipeline.end_silence)
-        at = self._position()
+        at = self._pipeline.end
         complete = reason is FinishReason.STOP
         whole = self._spoken.finished(at, complete=complete)
         if self.words is not None:
@@ -146,7 +142,7 @@ class ChunkWriter:
 
     async def segment_silent(self, segment: Segment) -> None:
         """This segment has no audio."""
-        at = self._position()
+        at = self._pipeline.end
         kind, reason = pb.SEGMENT_EVENT_KIND_FINISHED, EndReason.NOTHING_TO_SAY
         self._events.append((at, replies.segment_event(kind, segment, at, reason, first_turn=self.first_turn)))
         if at <= self.offset:
@@ -161,7 +157,6 @@ class ChunkWriter:
         samples = self._samples_at(silence.end) - self._samples_at(silence.begin)
         part = await self._run(lambda: self._pipeline.pause(samples))
         self._end_signal(self._pipeline.position - samples)
-        self._restart_signal()
         if part.data:
             await self._send(part)
 
@@ -170,20 +165,18 @@ class ChunkWriter:
         part = await self._run(self._pipeline.end_turn)
         self._end_signal(self.offset + part.samples)
         reply = {} if tag is None else {"flush_done": replies.flush_done(tag, self.offset + part.samples)}
-        self._restart_signal()
         if part.data or reply or self._events:
             await self._send(part, all_events=True, **reply)
 
     async def interrupted(self, interrupted: Interrupted) -> None:
         """Drop audio that was not sent, and send the reply to an interrupt."""
+        at, made = self.offset, self._pipeline.end
         await self._run(self._pipeline.discard)
-        at = self.offset
-        whole = self._spoken.cut(at, self._position(), interrupted.unsent)
+        whole = self._spoken.cut(at, made, interrupted.unsent)
         known = () if self.words is None else self.words.known
         heard = None if interrupted.played is None else self._spoken.heard(interrupted.played, known)
         if self.words is not None:
             self.words.cut(at, whole)
-        self._restart_signal()
         self._events.clear()
         for segment in interrupted.dropped:
             event = replies.segment_event(pb.SEGMENT_EVENT_KIND_DROPPED, segment, at, EndReason.INTERRUPTED)
@@ -221,10 +214,6 @@ class ChunkWriter:
         if self.words is not None:
             self.words.close()
 
-    def _position(self) -> int:
-        """The position in the reply of the last sample of the input."""
-        return self._signal_start + self._pipeline.length(self._signal_samples)
-
     def _end_signal(self, end: int) -> None:
         """No position of the signal is beyond its end, which the resampler may round down by a sample."""
         self._spoken.limit(end)
@@ -233,9 +222,6 @@ class ChunkWriter:
 
     def _samples_at(self, milliseconds: int) -> int:
         return (2 * milliseconds * self._rate + 1000) // 2000
-
-    def _restart_signal(self) -> None:
-        self._signal_start, self._signal_samples = self._pipeline.position, 0
 
     async def _run(self, step: Callable[[], T]) -> T:
         """Run a step of the pipeline."""
