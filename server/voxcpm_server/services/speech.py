@@ -50,7 +50,7 @@ from voxcpm_server.values.inputs import (
     UploadInput,
     VoiceChoice,
 )
-from voxcpm_server.values.outputs import Summary
+from voxcpm_server.values.outputs import Summary, between
 from voxcpm_server.voices.builder import ChosenVoice, Created
 from voxcpm_server.voices.recordings import recording_warnings
 from voxcpm_server.voices.store.records import StoredVoice
@@ -136,7 +136,7 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
         finally:
             call.characters, call.audio_seconds = session.characters, session.audio_seconds
             call.summary, call.playback = session.summary, session.playback
-            call.arrival_to_audio_seconds = session.summary.arrival_to_audio_seconds
+            call.arrival_to_audio_seconds = between(session.summary.began, session.summary.first_audio)
 
     @rpc(stream=True)
     async def AddPrompt(self, stream: AsyncIterator[pb.AddPromptRequest], call: Call) -> None:

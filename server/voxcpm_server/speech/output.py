@@ -21,17 +21,13 @@ GATHERING_SECONDS = 0.25  # seconds that audio waits for more of it, at most
 class Audio:
     """Audio of a segment: the chunks of one message, of which the queue may add more while it waits.
 
-    samples: length of all chunks, at the rate of the model
+    chunks: float32 [n] at the rate of the model
+    samples: length of all chunks
     """
 
     segment: Segment
     chunks: list[np.ndarray]
     samples: int
-
-    @property
-    def whole(self) -> np.ndarray:
-        """The audio, float32 [samples]."""
-        return self.chunks[0] if len(self.chunks) == 1 else np.concatenate(self.chunks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -263,7 +263,7 @@ class Session:
             needed = chunks.playback.ends - RESERVE_SECONDS
             match await self._stream.idle.wait(self._stream.output.get(needed=needed)):
                 case Audio(segment) as audio:
-                    await chunks.audio(audio.whole, segment.turn, segment.index)
+                    await chunks.audio(np.concatenate(audio.chunks), segment.turn, segment.index)
                     self._stream.window.on_sent(len(audio.chunks))
                 case Generated(segment, Admitted() as admitted):
                     self._log_segment(

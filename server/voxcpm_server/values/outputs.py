@@ -188,11 +188,6 @@ class Summary:
         """The time from the first segment to its first audible sample; None without one."""
         return between(self.first_segment, self.first_audible)
 
-    @property
-    def arrival_to_audio_seconds(self) -> float | None:
-        """The time from the arrival of the stream to its first audio; None without audio."""
-        return None if self.first_audio is None else self.first_audio - self.began
-
 
 def between(begin: float | None, end: float | None) -> float | None:
     """The seconds from one time to another; None if one of them is not known."""
