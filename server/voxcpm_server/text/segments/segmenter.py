@@ -65,11 +65,10 @@ class Segmenter:
         """Seconds of a pause after which `pause` is due; None if the waiting text needs more text."""
         if not self._sentences or not self._max_wait or not is_speakable(self._text):
             return None
-        end = len(self._text)
-        described = self._described(end)
-        if is_in_phonemes(self._text, end) or (described and self._steers_only(described, end)):
+        speech = self._speech(len(self._text))
+        if is_in_phonemes(self._text, len(self._text)) or (speech is not None and not is_speakable(speech)):
             return None
-        complete = described is not None and self._boundaries.is_complete(self._text)
+        complete = speech is not None and self._boundaries.is_complete(self._text)
         return self._max_wait * (1 if complete else DOUBTFUL_WAITS)
 
     def feed(self, text: str) -> Iterator[Segment]:
@@ -128,18 +127,18 @@ class Segmenter:
 
     def _may_end(self, end: int) -> bool:
         """True if a segment may end at a place of the waiting text: it is speakable, and cuts no description."""
-        if not is_speakable(self._text[:end]) or is_in_phonemes(self._text, end):
-            return False
-        described = self._described(end)
-        return described is not None and not self._steers_only(described, end)
+        speech = self._speech(end)
+        return speech is not None and is_speakable(speech) and not is_in_phonemes(self._text, end)
 
-    def _described(self, end: int) -> int | None:
-        """The length of the description that the turn begins with; None if it has not ended before a place."""
-        return 0 if self._index else description_end(self._text[:end])
+    def _speech(self, end: int) -> str | None:
+        """The text up to a place, without the description that steers its turn.
 
-    def _steers_only(self, described: int, end: int) -> bool:
-        """True if the text up to a place is a description for the model, and nothing to speak."""
-        return self.turn_config.style_in_text and not is_speakable(self._text[described:end])
+        None if the turn begins with a description that has not ended before that place.
+        """
+        described = 0 if self._index else description_end(self._text[:end])
+        if described is None:
+            return None
+        return self._text[described if self.turn_config.style_in_text else 0 : end]
 
     def _cut_at_limit(self, stop: int) -> tuple[int, CutReason] | None:
         first = _first_visible(self._text[:stop])
@@ -182,17 +181,16 @@ class Segmenter:
 
     def _take(self, cut: int, reason: CutReason) -> Iterator[Segment]:
         """Remove the text up to `cut` and yield it as a segment if it can be spoken."""
-        raw, start = self._text[:cut], self._start
-        described = self._described(cut) if self.turn_config.style_in_text else 0
+        raw, start, speech = self._text[:cut], self._start, self._speech(cut)
         self._text, self._start = self._text[cut:], start + cut
         spaced = self._spaced or raw[:1].isspace()
         if not is_speakable(raw):
             self._spaced = spaced or _SPACE.search(raw) is not None
             return
         text, turn_config = spoken(raw), self.turn_config
-        if described and is_speakable(raw[described:]):
-            text = spoken(raw[described:])
-            turn_config = replace(turn_config, style=bare_style(raw[:described]))
+        if speech is not None and speech != raw and is_speakable(speech):
+            text = spoken(speech)
+            turn_config = replace(turn_config, style=bare_style(raw.removesuffix(speech)))
         if self._separated and self.last:  # the end of a turn separates words as a space does
             spaced = not (is_spaceless(self.last) and is_spaceless(text[0]))
         self._spaced = raw[-1:].isspace()
