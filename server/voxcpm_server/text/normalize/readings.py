@@ -42,10 +42,7 @@ def is_in_phonemes(text: str, at: int) -> bool:
     """True if a place of a text is inside phonemes, also if their end has not come yet."""
     if "{" not in text[:at]:
         return False
-    begun = _OPEN.search(text)
-    return any(found.start() < at < found.end() for found in _PHONEMES.finditer(text)) or (
-        begun is not None and begun.start() < at
-    )
+    return open_phonemes(text) < at or any(found.start() < at < found.end() for found in _PHONEMES.finditer(text))
 
 
 _APOSTROPHES = str.maketrans("‘’", "''")
