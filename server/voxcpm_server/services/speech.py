@@ -134,7 +134,7 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
         try:
             await session.run(first, messages)
         finally:
-            call.characters, call.audio_seconds = session.characters, session.audio_seconds
+            call.characters, call.audio_seconds = session.summary.chars, session.audio_seconds
             call.summary, call.playback = session.summary, session.playback
             call.arrival_to_audio_seconds = between(session.summary.began, session.summary.first_audio)
 

@@ -64,8 +64,8 @@ class Reader:
         shorten: Callable[[float, str], None],
     ) -> None:
         self._stream, config = stream, stream.config
-        self.opened = 0  # so many turns have opened so far
-        self.chars = 0  # code points of all text
+        self._opened = 0  # so many turns have opened so far
+        self._is_empty = True  # no character of text has come
         self._segmentation = config.segmentation
         self._arrives = config.segmentation.mode is SegmentationMode.TOKENS  # text is spoken while it arrives
         self._turn_config = config.turn  # turns that open from now on have it
@@ -151,7 +151,7 @@ class Reader:
                 await self._flush()
                 self._open_turn()
                 self._segmenter.separate()
-                self._stream.work.put(Silence(self.opened - 1, 0, milliseconds))
+                self._stream.work.put(Silence(self._opened - 1, 0, milliseconds))
             case Interrupt():
                 self._check_unanswered()
                 await self._interrupt(message)
@@ -172,10 +172,11 @@ class Reader:
         if text and self._stream.summary.first_text is None:
             self._stream.summary.first_text = time.monotonic()
         self._has_text = True
+        self._is_empty = self._is_empty and not text
         self._speakable = self._speakable or is_speakable(text)
         if text:
             self._open_turn()
-        self.chars += len(text)
+        self._stream.summary.chars += len(text)
         for start in range(0, len(text), SLICE):
             if start:
                 await asyncio.sleep(0)
@@ -201,7 +202,8 @@ class Reader:
         if not self._is_open:
             self._is_open = True
             self._segmenter = self._new_segmenter(self._segmenter.last)
-            self.opened += 1
+            self._opened += 1
+            self._stream.summary.turns += 1
 
     def _end_turn(self) -> None:
         """Close the turn and discard waiting text. The next text opens a new turn."""
@@ -211,7 +213,7 @@ class Reader:
 
     def _new_segmenter(self, after: str) -> Segmenter | MarkupSegmenter | ArrivingSegmenter:
         """The segmenter of a turn that opens, or the one between two turns. after: the last character of the speech"""
-        turn, config = self.opened, self._turn_config
+        turn, config = self._opened, self._turn_config
         if self._arrives:
             return ArrivingSegmenter(self._segmentation, config, turn, after=after, lexicon=self._lexicon)
         kind = MarkupSegmenter if config.normalize and self._is_open else Segmenter
@@ -229,7 +231,7 @@ class Reader:
         self._turn_config = config
 
     async def _on_end(self) -> None:
-        if not self.chars:  # a caller that reads nothing has opened a stream for nothing
+        if self._is_empty:  # a caller that reads nothing has opened a stream for nothing
             self._shorten(self._stream.limits.stream_idle_seconds, IDLE_RULE)
         await self._flush()
         if self._has_text and not self._speakable:
@@ -238,7 +240,7 @@ class Reader:
 
     async def _on_idle(self) -> None:
         seconds = self._stream.limits.stream_idle_seconds
-        self._shorten(seconds if self.chars else min(IDLE_END_SECONDS, seconds), IDLE_RULE)
+        self._shorten(min(IDLE_END_SECONDS, seconds) if self._is_empty else seconds, IDLE_RULE)
         await self._flush()
         self._stream.work.put(End(EndReason.IDLE))
 

@@ -128,11 +128,6 @@ class Session:
         return self._chunks.offset / self._stream.config.output.sample_rate
 
     @property
-    def characters(self) -> int:
-        """Length of the text so far, in code points."""
-        return self._reader.chars
-
-    @property
     def playback(self) -> Playback | None:
         """The estimate of the gaps that a listener hears; None for batch streams, to which nobody listens yet."""
         return None if self._stream.config.priority is Priority.BATCH else self._chunks.playback
@@ -292,10 +287,7 @@ class Session:
                 case WordsKnown():
                     await chunks.send_words()
                 case End(reason):
-                    summary = self.summary
-                    summary.reason = reason or summary.reason
-                    summary.turns += self._reader.opened
-                    summary.chars += self._reader.chars
+                    self.summary.reason = reason or self.summary.reason
                     if self._ends_reply:
                         await chunks.finish()
                     return
