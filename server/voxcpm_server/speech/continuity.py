@@ -8,10 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from voxcpm_grpc.abilities import Abilities
-from voxcpm_grpc.request import Adapter, Conditioning, Finished, FinishReason, ModelInfo, VoicePart, content_of, joined
+from voxcpm_grpc.request import Conditioning, Finished, FinishReason, ModelInfo, VoicePart, content_of, joined
 from voxcpm_server.text.words.characters import is_speakable
-from voxcpm_server.values.inputs import GenerateConfig
+from voxcpm_server.values.inputs import Continuity, GenerateConfig
 from voxcpm_server.values.outputs import RequestWarning, Segment, WarningKind
 
 
@@ -41,23 +40,15 @@ class Context:
     needs_speech: True if later segments depend on the speech of the next one
     """
 
-    def __init__(
-        self,
-        voice: Conditioning,
-        *,
-        style: str,
-        language: str = "",
-        carry: bool,
-        max_steps: int,
-        abilities: Abilities,
-        adapter: Adapter | None = None,
-    ) -> None:
-        self._prompts, self._references = not abilities.prompt, not abilities.reference
-        self._carry = carry and self._prompts
+    def __init__(self, voice: Conditioning, config: GenerateConfig, info: ModelInfo, max_seconds: float) -> None:
+        """max_seconds: speech of `max_steps`"""
+        self._prompts, self._references = info.can("prompt"), info.can("reference")
+        self._carry = config.continuity is Continuity.CARRY and self._prompts
         self._set_voice(voice, is_own=False)
-        self._style, self._language, self._adapter = style, language, content_of(adapter)
-        self._max_steps = max_steps
-        self._style_with_prompt = not abilities.style_with_prompt
+        turn = config.turn
+        self._style, self._language, self._adapter = turn.style, turn.language, content_of(turn.adapter)
+        self._max_steps = int(max_seconds * info.input_sample_rate / info.input_samples_per_step)
+        self._style_with_prompt = info.can("style_with_prompt")
         self._carried: deque[VoicePart] = deque()
         self._first_speech: list[np.ndarray] = []  # audio of the segment that decides the voice, at the output rate
 

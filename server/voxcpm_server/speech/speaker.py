@@ -26,7 +26,6 @@ from voxcpm_server.speech.timing import SegmentTiming
 from voxcpm_server.text.preparation import TextPreparation
 from voxcpm_server.text.segments.arriving_text import ArrivingText
 from voxcpm_server.text.words.characters import is_speakable
-from voxcpm_server.values.inputs import Continuity
 from voxcpm_server.values.outputs import EndReason, Segment
 
 MOST_STUCK = 3  # the rest of a text is given up after so many parts in a row of which the model has read nothing
@@ -78,17 +77,7 @@ class Speaker:
         self._counted = 0  # characters of the segment in progress
         self._preparation = preparation
         self.key = uuid.uuid4().hex  # callers may repeat their request ids
-        config, info = stream.config, stream.info
-        max_seconds = stream.limits.max_carry_seconds
-        self._context = Context(
-            voice,
-            style=config.turn.style,
-            language=config.turn.language,
-            carry=config.continuity is Continuity.CARRY,
-            max_steps=int(max_seconds * info.input_sample_rate / info.input_samples_per_step),
-            abilities=info.abilities,
-            adapter=config.turn.adapter,
-        )
+        self._context = Context(voice, stream.config, stream.info, stream.limits.max_carry_seconds)
         self._begun = self._stream.summary.segments > 0  # a stream that has spoken cannot be retried
         self._has_paused = False  # silence was sent
         self.pauses: list[Silence | Silent] = []  # silent segments wait here, too, for the first segment
@@ -237,7 +226,8 @@ class Speaker:
                 try:
                     if self._has_paused or self._stream.summary.speaks:
                         return await self._next_event()
-                    wait = SlotWait(self._pool, self._call, self._stream.config.max_queue, self._remaining())
+                    most = self._stream.config.max_queue
+                    wait = SlotWait(self._pool, self._call, longest_wait(most, self._remaining()), most)
                     return await wait.first_event(self._next_event())
                 except TooLong as error:
                     if not self._context.shorten(error.positions - error.limit):

@@ -55,7 +55,7 @@ async def wait(engines: Engines, limit: float, slot: float) -> float:
         await asyncio.sleep(slot)
         return engines.now
 
-    waiting = SlotWait(cast(Any, engines), cast(Any, engines), limit, None)
+    waiting = SlotWait(cast(Any, engines), cast(Any, engines), limit, limit)
     return cast(float, await waiting.first_event(event()))
 
 

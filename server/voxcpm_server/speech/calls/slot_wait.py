@@ -27,22 +27,21 @@ class SlotWait:
     """The wait of a stream without audio for the first event of a call, limited if what it waits for is a slot.
 
     The wait for an engine that restarts ends in the pool. The wait for text has no limit here, and does not count.
+
+    seconds: the limit, `longest_wait`
+    max_queue: the limit without the deadline of the caller
     """
 
     pool: EnginePool
     call: EngineCall[Event]
+    seconds: float
     max_queue: float
-    seconds_left: float | None
     _limit: asyncio.Timeout = field(init=False, default_factory=lambda: asyncio.timeout(None))
     _timer: asyncio.TimerHandle | None = field(init=False, default=None)
 
-    @property
-    def seconds(self) -> float:
-        return longest_wait(self.max_queue, self.seconds_left)
-
     async def first_event(self, reading: Awaitable[Event]) -> Event:
         """Await the first event. Raises Exhausted if there is no slot in time."""
-        self._look_in(self.seconds)
+        self._timer = asyncio.get_running_loop().call_later(self.seconds, self._look)
         try:
             async with self._limit:
                 return await reading
@@ -57,15 +56,12 @@ class SlotWait:
             if self._timer is not None:
                 self._timer.cancel()
 
-    def _look_in(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
-
     def _look(self) -> None:
         """End the wait if it has been as long as it may be."""
         if self.pool.waits_for_engine(self.call):
             return
-        left = self.seconds - self.call.waited_seconds
+        left, loop = self.seconds - self.call.waited_seconds, asyncio.get_running_loop()
         if self.call.needs_text is not False or left > 0:  # None: the engine has not said so far
-            self._look_in(max(left, LOOK_SECONDS))
+            self._timer = loop.call_later(max(left, LOOK_SECONDS), self._look)
         elif self.pool.waits_for_slot(self.call) or self.seconds == self.max_queue:
-            self._limit.reschedule(asyncio.get_running_loop().time())  # otherwise the deadline itself ends the call
+            self._limit.reschedule(loop.time())  # otherwise the deadline itself ends the call
