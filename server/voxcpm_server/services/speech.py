@@ -255,10 +255,7 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
             if preview is not None and preview.speaks
             else {}
         )
-
-        def header(delay: int) -> pb.StreamHeader:
-            return replies.header(info, format, call.request_id, delay=delay, **speech)
-
+        header = partial(replies.header, info, format, call.request_id, **speech)
         summary = Summary(began=call.started)
         words = word_times(self._aligners, preview.config, info) if preview else None
         chunks = ChunkWriter(call.replies.write, header, info.output_sample_rate, format, summary, words)

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -305,10 +306,6 @@ def _writer(
 ) -> ChunkWriter:
     """The writer of a reply that begins with a header. It refers to no session, which would then refer to itself."""
     summary = Summary(began=time.monotonic())
-
-    def header(delay: int) -> pb.StreamHeader:
-        queue, seed = summary.queue or 0.0, config.turn.sampling.seed
-        return replies.header(info, config.output, request_id, delay=delay, seed=seed, voice=voice, queue=queue)
-
+    header = partial(replies.header, info, config.output, request_id, seed=config.turn.sampling.seed, voice=voice)
     words = word_times(aligners, config, info)
     return ChunkWriter(send, header, info.output_sample_rate, config.output, summary, words)

@@ -40,7 +40,7 @@ class ChunkWriter:
     wait for the message that contains its position. Filters and compression run in a thread.
 
     send: sends a message
-    header: builds the header when the first message is sent, from the codec delay in samples
+    header: builds the header when the first message is sent, from `delay` and `queue` of `replies.header`
     native_rate: sample rate of the input
     format: encoding and sample rate of the output
     summary: receives the times of the first audio, and what is left out
@@ -50,7 +50,7 @@ class ChunkWriter:
     def __init__(
         self,
         send: Callable[[pb.AudioChunk], Awaitable[None]],
-        header: Callable[[int], pb.StreamHeader],
+        header: Callable[..., pb.StreamHeader],
         native_rate: int,
         format: AudioFormat,
         summary: Summary,
@@ -234,7 +234,7 @@ class ChunkWriter:
         samples = part.samples
         end = self.offset + samples
         if not self._sequence:
-            extras["header"] = self._header(self._pipeline.delay)
+            extras["header"] = self._header(delay=self._pipeline.delay, queue=self.summary.queue or 0.0)
         if self.words is not None:
             self.warn(*self.words.doubts())
             extras["words"] = map(replies.word, self.words.take(end))
