@@ -192,7 +192,8 @@ def test_norms_of_heads_come_before_the_rotation(backend, new):
     heads, start, stop = Heads(4, 2, 16), [0, 20], [new, 20 + new]
     attention, cache, rows = backend.make(), Cache(backend, stop, 16, heads), 2 * new
     cache.fill(start)
-    norms = HeadNorms(*((1 + 0.3 * torch.randn(16)).to(backend.device, backend.dtype) for _ in "qk"), 1e-6)
+    q_gain, k_gain = ((1 + 0.3 * torch.randn(16)).to(backend.device, backend.dtype) for _ in "qk")
+    norms = HeadNorms(q_gain, k_gain, 1e-6)
     angle = torch.rand(rows, 1, 8, device=backend.device)
     rotate = Rotation(angle.cos(), angle.sin())
     paged = cache.rows(start, stop)
