@@ -24,6 +24,7 @@ from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.dispatcher import Dispatcher, EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer, sending_heartbeats
+from voxcpm_grpc.worker.imports import importing
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,8 @@ class LoadEngine:
             progress.report("the model is loading: PyTorch is being imported")
             # The import is here, because fronts import this module and must not import torch. The import takes seconds,
             # and so does the fingerprint.
-            from voxcpm_grpc.engine.load import load_engine
+            with importing("torch"):
+                from voxcpm_grpc.engine.load import load_engine
 
             engine = load_engine(
                 self.directory,

@@ -19,6 +19,7 @@ from voxcpm_grpc import checkpoint, logs
 from voxcpm_grpc.ipc.process import set_title
 from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
+from voxcpm_grpc.worker.imports import importing
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +41,10 @@ class PrepareEngine:
     directories: tuple[Path, ...]
 
     def __call__(self) -> None:
-        from voxcpm_grpc.engine.load import prepare_all
+        with importing("torch"):
+            from voxcpm_grpc.engine.load import prepare_all
 
-        prepare_all()
+            prepare_all()
         for directory in self.directories:
             with contextlib.suppress(OSError):  # the engine reports it
                 checkpoint.fingerprint(directory)
