@@ -55,12 +55,17 @@ def pytest_unconfigure() -> None:
     forkserver._forkserver._stop()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--nightly"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("nightly")])
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     order = {path: place for place, path in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
 
 def pytest_addoption(parser):
+    help = "run the tests with the mark nightly, too"
+    parser.addoption("--nightly", action="store_true", help=help)
     help = "HOST:PORT of the server that tests/e2e and tests/conformance shall test; without it they start one"
     parser.addoption("--target", default="", metavar="HOST:PORT", help=help)
     help = (

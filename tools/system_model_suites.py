@@ -25,15 +25,15 @@ MODEL_SUITES = (
     *(
         Suite(
             f"conformance-{model}",
-            f"order and cancellation, of the conformance tests, with the tiny model {model}",
+            f"{file}, of the conformance tests, with the tiny model {model}",
             8,
             (
-                *(f"tests/conformance/test_{file}.py" for file in ("order", "cancellation")),
+                f"tests/conformance/test_{file}.py",
                 *("-m=not references", "-k=not thousand", f"--model=tests/checkpoints/tiny-{model}"),
             ),
             judges=(*ENGINE, "voxcpm_grpc/checkpoint.py", *WIRE),
         )
-        for model in ("0.5b", "1.5")
+        for model, file in (("0.5b", "order"), ("1.5", "cancellation"))
     ),
     *(
         Suite(
@@ -56,13 +56,15 @@ MODEL_SUITES = (
     ),
     Suite(
         "clients-qwen3",
-        "the core calls of other clients, and the programs of the folder clients, with each tiny Qwen3-TTS",
+        "the core calls of other clients, and the programs of the folder clients, each with each tiny Qwen3-TTS",
         15,
         (
             *("tests/system/clients", "tests/system/languages"),
             *("-m=models", f"--model={','.join(f'qwen3-{variant}' for variant in VARIANTS)}"),
         ),
         environment=LANGUAGES,
+        by_default=False,  # clients and languages run some pairs
+        nightly=True,
         judges=(*QWEN3_TTS, *CONTRACT, "clients/", *RPC, *WIRE),
     ),
 )

@@ -10,6 +10,8 @@ RPC = tuple(f"server/voxcpm_server/{one}/" for one in ("rpc", "services", "opera
 WIRE = ("server/voxcpm_server/wire/", "server/voxcpm_server/values/")
 TEXT = ("server/voxcpm_server/text/", "server/voxcpm_server/speech/")
 VOICES = ("server/voxcpm_server/voices/", "server/voxcpm_server/speech/")
+PAGE = ("server/voxcpm_gateway/page/",)
+APART = ("server/voxcpm_gateway/", "server/deploy/")  # from the processes of a server
 QWEN3_TOOLS = ("tools/qwen3", "tools/make_qwen3")
 SERVER = (*RPC, *WIRE, *TEXT, *START)
 # Files of tests/clients, tests/server and tests/server/gateway that meet most of their packages in little time.

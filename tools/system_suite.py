@@ -25,8 +25,10 @@ class Suite:
     minutes: float  # of its tests on a quiet host, at most, without the installation
     tests: tuple[str, ...] = ()  # arguments of pytest; the folder tests/system/NAME if empty
     judges: tuple[str, ...] = field(kw_only=True)  # beginnings of the paths whose change calls for the suite
+    spares: tuple[str, ...] = field(default=(), kw_only=True)  # beginnings of those among them that it does not judge
     environment: Environment | None = field(default=None, kw_only=True)  # None: that of `make test`
     by_default: bool = field(default=True, kw_only=True)  # False: only if it is named
+    nightly: bool = field(default=False, kw_only=True)  # not by default, but with --nightly
     by_change: bool = field(default=False, kw_only=True)  # also if it is not by default: where what it judges changed
     load: Load = field(default=Load.COMPUTES, kw_only=True)
 
@@ -43,3 +45,7 @@ class Suite:
         """Its own tests, or their folders, beside what it judges."""
         tests = tuple(one for one in self.tests if not one.startswith("-")) or (f"tests/system/{self.name}/",)
         return (*tests, *self.judges)
+
+    def is_called_for(self, path: str) -> bool:
+        """True if a change of this path calls for the suite."""
+        return path.startswith(self.paths) and not path.startswith(self.spares)

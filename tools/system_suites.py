@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from system_environments import GATEWAY, LANGUAGES, OLDEST, PYTHON, VOICE, Environment
 from system_model_suites import MODEL_SUITES
 from system_paths import (
+    APART,
     CONTRACT,
     ENGINE,
     KERNELS,
@@ -14,11 +15,11 @@ from system_paths import (
     OLDEST_CLIENT,
     OLDEST_GATEWAY,
     OLDEST_SERVER,
+    PAGE,
     PROCESSES,
     RPC,
     SERVER,
     START,
-    TEXT,
     THOROUGH_GATEWAY,
     WIRE,
 )
@@ -30,7 +31,7 @@ SUITES = (
         "engines on a Ray cluster of several nodes",
         6,
         environment=PYTHON,
-        judges=(*PROCESSES, "voxcpm_grpc/engine/"),
+        judges=PROCESSES,
     ),
     Suite(
         "haproxy",
@@ -93,13 +94,15 @@ SUITES = (
         15,
         load=Load.WAITS,
         judges=("voxcpm_grpc/", "server/"),
+        spares=APART,
     ),
     Suite(
         "conformance",
         "what a platform team asks of a server before it takes it in",
         12,
         ("tests/conformance",),
-        judges=("voxcpm_grpc/", "server/", "protos/"),
+        judges=("voxcpm_grpc/", "server/", "protos/", "docs/troubleshooting.md"),
+        spares=APART,
     ),
     *MODEL_SUITES,
     Suite(
@@ -157,6 +160,7 @@ SUITES = (
         "clients",
         "tools and libraries that know the service from its contract alone, and the published contract",
         12,
+        ("tests/system/clients", "--model=demo,qwen3-base17,qwen3-custom06"),
         environment=LANGUAGES,
         judges=(*CONTRACT, "clients/", *RPC, "server/voxcpm_server/auth/"),
     ),
@@ -164,6 +168,7 @@ SUITES = (
         "languages",
         "the programs of the folder clients, and stubs of other generators: built, and run against a server",
         15,
+        ("tests/system/languages", "--model=demo,qwen3-base06,qwen3-custom17,qwen3-design"),
         environment=LANGUAGES,
         judges=(*CONTRACT, "clients/", "docs/other-languages.md"),
     ),
@@ -185,7 +190,7 @@ SUITES = (
         15,
         environment=GATEWAY,
         judges=(
-            *("server/voxcpm_server/contracts/", "docs/from-", *SERVER),
+            *("server/voxcpm_server/contracts/", "docs/from-", *RPC, *WIRE, *START),
             *(f"clients/python/voxcpm_client/{one}" for one in ("livekit.py", "pipecat.py", "wyoming/", "texts/")),
             *(f"docs/{one}.md" for one in ("livekit", "pipecat", "wyoming")),
         ),
@@ -221,7 +226,7 @@ SUITES = (
         "numbers, dates and symbols as a reader says them",
         5,
         environment=VOICE,
-        judges=TEXT,
+        judges=("server/voxcpm_server/text/",),
     ),
     Suite(
         "field",
@@ -237,6 +242,7 @@ SUITES = (
                 "server/voxcpm_server/signals.py",
             ),
         ),
+        spares=PAGE,
     ),
     Suite(
         "downloads",
@@ -274,6 +280,7 @@ SUITES = (
             *("pyproject.toml", "clients/python/", *RPC, *WIRE),
             *("server/voxcpm_gateway/", "voxcpm_grpc/audio/"),
         ),
+        spares=PAGE,
     ),
     Suite(
         "first-hour",
@@ -345,9 +352,6 @@ SUITES = (
         judges=KERNELS,
     ),
 )
-ALWAYS = ("processes", "conformance", "clients")
-"""Suites that run for every change."""
-
 ALL = (".ci/", "Makefile", "pyproject.toml", "tests/conftest.py", "tests/support/", "tools/system_")
 """Paths whose change calls for all suites."""
 
@@ -359,7 +363,6 @@ def called_for(changed: Iterable[str]) -> tuple[Suite, ...]:
     return tuple(
         suite
         for suite in SUITES
-        if suite.name in ALWAYS
-        or (suite.by_default and everything)
-        or ((suite.by_default or suite.by_change) and any(path.startswith(suite.paths) for path in changed))
+        if (suite.by_default and everything)
+        or ((suite.by_default or suite.by_change) and any(map(suite.is_called_for, changed)))
     )

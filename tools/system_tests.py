@@ -7,6 +7,7 @@ that each suite used, which the load of the host changes less.
     python tools/system_tests.py            # all suites
     python tools/system_tests.py ray fuzz   # these two
     python tools/system_tests.py --changed  # those that judge what changed; all with CI_FULL=1
+    python tools/system_tests.py --nightly  # all with all their cases, and suites that repeat others with every model
 
 An environment is a layer over the virtual environment that runs this program: it adds packages from PyPI, npm and
 Debian, and changes nothing outside its folder. A suite fails if a tool cannot be installed, if a test fails or is
@@ -32,9 +33,10 @@ import threading
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -162,8 +164,11 @@ def variables(environment: Environment) -> dict[str, str]:
 # ---- runs
 
 
-def run(suite: Suite, times: Times) -> Counts:
-    """Install what a suite needs, and run it; count its seconds in `times`. Raises Failed."""
+def run(suite: Suite, times: Times, more: Sequence[str] = ()) -> Counts:
+    """Install what a suite needs, and run it; count its seconds in `times`. Raises Failed.
+
+    more: arguments of pytest
+    """
     python, own = Path(sys.executable), {}
     if suite.environment is not None:
         with INSTALLING:
@@ -172,7 +177,7 @@ def run(suite: Suite, times: Times) -> Counts:
     suite.report.unlink(missing_ok=True)
     tests = suite.tests or (f"tests/system/{suite.name}",)
     priority = ("nice", "-n", "10") if suite.load is Load.COMPUTES else ()
-    command = [*priority, python, *PYTEST, f"--junitxml={suite.report}", *tests]
+    command = [*priority, python, *PYTEST, f"--junitxml={suite.report}", *tests, *more]
     with suite.log.open("wb") as log, child(command, {**os.environ, **own}, log, times) as process:
         limit = BUSY * suite.minutes
         if not ends(process, 60 * limit):
@@ -194,7 +199,7 @@ def taken(*queues: deque[Suite]) -> Iterator[Suite]:
                 yield queue.popleft()
 
 
-def run_all(suites: Iterable[Suite]) -> dict[str, Counts | list[str]]:
+def run_all(suites: Iterable[Suite], more: Sequence[str] = ()) -> dict[str, Counts | list[str]]:
     """Run suites one after the other, and print a line for each. A suite that did not pass has lines of its log."""
     results: dict[str, Counts | list[str]] = {}
     for suite in suites:
@@ -203,7 +208,7 @@ def run_all(suites: Iterable[Suite]) -> dict[str, Counts | list[str]]:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
         try:
-            results[suite.name] = run(suite, times)
+            results[suite.name] = run(suite, times, more)
             words = f"passed  {results[suite.name]}"
         except Failed as failure:
             words = f"FAILED  {failure}{f'; its output is in {log}' if log.exists() else ''}"
@@ -296,8 +301,9 @@ def main() -> int:
     default = [suite.name for suite in SUITES if suite.by_default]
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"all but (*) if none is named:\n{about}")
     parser.add_argument("--changed", action="store_true", help="those that judge what changed; all with CI_FULL=1")
+    parser.add_argument("--nightly", action="store_true", help="all cases, also those with the mark nightly")
     options = parser.parse_args()
-    chosen = options.suites or default
+    chosen = options.suites or [*default, *(suite.name for suite in SUITES if suite.nightly and options.nightly)]
     if options.changed and os.environ.get("CI_FULL") != "1" and (changed := changed_paths()) is not None:
         chosen = [suite.name for suite in called_for(changed)]
         print(f"{len(changed)} changed paths call for: {', '.join(chosen)}", flush=True)
@@ -311,7 +317,7 @@ def main() -> int:
     results: dict[str, Counts | list[str]] = {}
     lanes = [taken(waiting, computing), *(taken(computing, waiting) for _ in range(os.cpu_count() or 1))]
     with ThreadPoolExecutor(len(lanes)) as threads:
-        for found in threads.map(run_all, lanes):
+        for found in threads.map(partial(run_all, more=("--nightly",) if options.nightly else ()), lanes):
             results |= found
     passed = {name: result for name, result in results.items() if isinstance(result, Counts)}
     broken = {name: result for name, result in results.items() if not isinstance(result, Counts)}

@@ -45,21 +45,28 @@ def test_every_path_of_a_suite_exists(suites):
 @pytest.mark.parametrize(
     ("path", "among", "without"),
     [
-        ("server/voxcpm_gateway/page/page.js", {"gateway", "browser"}, {"ray", "voice", "interpreter"}),
+        ("server/voxcpm_gateway/page/main.js", {"gateway", "browser"}, {"processes", "conformance", "field", "oldest"}),
+        ("server/voxcpm_gateway/routes/openai.py", {"gateway", "field", "oldest"}, {"processes", "conformance"}),
         (
             "voxcpm_grpc/engine/scheduling/scheduler.py",
-            {"chaos", "speech", "older-models"},
-            {"gateway", "s3", "deploy"},
+            {"processes", "conformance", "chaos", "speech", "older-models"},
+            {"gateway", "s3", "deploy", "ray", "clients"},
+        ),
+        (
+            "server/voxcpm_server/speech/session.py",
+            {"processes", "conformance", "chaos", "speech", "fuzz"},
+            {"ray", "clients", "normalize", "contracts"},
         ),
         ("server/voxcpm_server/voices/store/store.py", {"s3", "uploads"}, {"ray", "languages"}),
         ("tools/voice/train.py", {"voice"}, {"speech", "gateway"}),
-        ("docs/text.md", {"first-hour"}, {"gateway", "chaos"}),
+        ("docs/text.md", {"first-hour"}, {"processes", "conformance", "gateway", "chaos"}),
+        ("docs/troubleshooting.md", {"first-hour", "conformance"}, {"processes"}),
         ("tests/system/ray/test_ray.py", {"ray"}, {"deploy"}),
     ],
 )
 def test_a_change_calls_for_the_suites_that_judge_it(suites, path, among, without):
     found = names(suites.called_for([path]))
-    assert found >= among | set(suites.ALWAYS)
+    assert found >= among
     assert not found & without
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,13 +50,48 @@ def call_of(model: str) -> Call:
     return CALLS.get(model, Call())
 
 
+def models(config: pytest.Config) -> list[str]:
+    """Those of `--model`, or the bundled voice."""
+    return str(config.getoption("--model") or DEMO).split(",")
+
+
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Run a test with the models of `--model`, or with the bundled voice. Recordings are for models that take them."""
+    """Run a test with the models of `--model`, without the mark `models` with the first one alone.
+
+    Recordings are for models that take them.
+    """
     if "model" in metafunc.fixturenames:
-        names = str(metafunc.config.getoption("--model") or DEMO).split(",")
+        names = models(metafunc.config)
+        if not metafunc.definition.get_closest_marker("models"):
+            del names[1:]
         if metafunc.definition.get_closest_marker("references"):
             names = [name for name in names if name == DEMO or name.startswith(CLONES)]
         metafunc.parametrize("model", names, scope="session")
+
+
+def keep_pairs(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """If `--model` names others behind the bundled voice, run each case of a test with the bundled voice and with one
+    of the others, which are given to the cases in turns.
+    """
+    count = len(models(config)) - 1
+    if models(config)[0] != DEMO or not count:
+        return
+    turns: Counter[tuple[str, str]] = Counter()  # of the cases of a test with the same model
+    left: list[pytest.Item] = []
+    tests: list[str] = []
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is None or callspec.params.get("model", DEMO) == DEMO:
+            continue
+        test, model = item.nodeid.partition("[")[0], callspec.params["model"]
+        if test not in tests:
+            tests.append(test)
+        offered = 1 if item.get_closest_marker("references") else count
+        if (turns[test, model] + tests.index(test)) % offered != (models(config).index(model) - 1) % offered:
+            left.append(item)
+        turns[test, model] += 1
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.clients.model_calls import Call, call_of, parametrize, serve
+from support.clients.model_calls import Call, call_of, keep_pairs, parametrize, serve
 from support.engines.tolerances import ALONE
 from support.servers.running import Server
 
@@ -20,6 +20,7 @@ if str(ROOT) not in sys.path:
 
 
 pytest_generate_tests = parametrize
+pytest_collection_modifyitems = keep_pairs
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.clients.client_programs import LANGUAGES, ROOT, Program, copy_sources
-from support.clients.model_calls import Call, call_of, parametrize, serve
+from support.clients.model_calls import Call, call_of, keep_pairs, parametrize, serve
 from support.servers.running import Server
 
 if str(ROOT) not in sys.path:
@@ -17,6 +17,7 @@ if str(ROOT) not in sys.path:
 
 
 pytest_generate_tests = parametrize
+pytest_collection_modifyitems = keep_pairs
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ def other_weights(folder: Path) -> Path:
     return model
 
 
-@pytest.fixture(scope="module", params=["1", "2"])
+@pytest.fixture(scope="module", params=[pytest.param("1", marks=pytest.mark.nightly), "2"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("served")
     other = other_weights(folder)

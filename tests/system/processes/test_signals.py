@@ -47,8 +47,15 @@ def test_a_signal_to_a_server_that_has_just_become_ready_lets_it_drain():
     assert (done.stdout.split(), done.returncode) == (["SIGINT", "drained"], 0), done.stderr
 
 
-@pytest.mark.parametrize("fronts", [1, 2])
-@pytest.mark.parametrize("delay", [0.0, NEVER_SECONDS], ids=["in the drain", "in the delay before it"])
+@pytest.mark.parametrize(
+    ("fronts", "delay"),
+    [
+        pytest.param(1, NEVER_SECONDS, id="one front in the delay before the drain"),
+        pytest.param(2, 0.0, id="two fronts in the drain"),
+        pytest.param(1, 0.0, id="one front in the drain", marks=pytest.mark.nightly),
+        pytest.param(2, NEVER_SECONDS, id="two fronts in the delay before the drain", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_second_signal_tells_every_stream_that_it_ends(tmp_path, fronts, delay):
     flags = ("--fronts", str(fronts), "--drain-seconds", f"{NEVER_SECONDS:g}", "--drain-delay-seconds", f"{delay:g}")
     stream = PausedStream()

@@ -30,7 +30,7 @@ def speak(server: Server) -> int:
         return list(stub.Generate(texts("Hello there."), timeout=HANG_SECONDS))[-1].summary.total_samples
 
 
-@pytest.mark.parametrize("fronts", ["1", "2"])
+@pytest.mark.parametrize("fronts", [pytest.param("1", marks=pytest.mark.nightly), "2"])
 def test_a_lost_engine_is_replaced_by_the_standby_process_and_all_end_with_the_server(tmp_path, fronts):
     options = ("--devices", "cpu:1", "--fronts", fronts, "--supervision.standby", "on")
     with serving(tmp_path, *options, "--limits.max-queue-seconds", f"{HANG_SECONDS:g}") as server:
