@@ -29,10 +29,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 # Tests start hundreds of Python processes, each of which would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-system serve check protos image test-gpu clean
+.PHONY: help demo test test-system environments serve check protos image test-gpu clean
 
 help: ## list the verbs
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-11s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
 demo: $(INSTALLED) ## speak through a real server and client into demo.wav: make demo ARGS="--voice slt"
 	$(VENV)/bin/voxcpm-grpc demo --out demo.wav $(ARGS)
@@ -42,6 +42,9 @@ test: $(TESTS_INSTALLED) ## run the tests that need no GPU
 
 test-system: $(TESTS_INSTALLED) ## run the tests that need other packages or more time: make test-system SUITES="ray fuzz"
 	$(VENV)/bin/python tools/system_tests.py $(SUITES)
+
+environments: $(TESTS_INSTALLED) ## make the environments of system tests: make environments SUITES="ray fuzz"
+	$(VENV)/bin/python tools/system_tests.py --install $(SUITES)
 
 serve: $(INSTALLED) ## serve, with flags in ARGS: make serve ARGS="--model DIRECTORY --listen 0.0.0.0:50051"
 	$(VENV)/bin/voxcpm-grpc serve $(ARGS)

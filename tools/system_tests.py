@@ -8,12 +8,13 @@ that each suite used, which the load of the host changes less.
     python tools/system_tests.py ray fuzz   # these two
     python tools/system_tests.py --changed  # those that judge what changed; all with CI_FULL=1
     python tools/system_tests.py --nightly  # all with all their cases, and suites that repeat others with every model
+    python tools/system_tests.py --install --changed  # only the environments of those, for a later run
 
 An environment is a layer over the virtual environment that runs this program: it adds packages from PyPI, npm and
 Debian, and changes nothing outside its folder. A suite fails if a tool cannot be installed, if a test fails or is
 skipped, or if its time is over.
 
-One suite more than there are cores runs at once, because none keeps a core busy all the time: one of those that mostly
+Two suites more than there are cores run at once, because none keeps a core busy all the time: one of those that mostly
 wait, and beside it, at a lower priority, some of the others, those with the highest limit of time first.
 """
 
@@ -294,28 +295,48 @@ def changed_paths() -> list[str] | None:
         return None
 
 
+def chosen_suites(options: argparse.Namespace) -> list[str]:
+    """The names of the suites that the command line chooses."""
+    if options.suites:
+        return options.suites
+    if options.changed and os.environ.get("CI_FULL") != "1" and (changed := changed_paths()) is not None:
+        chosen = [suite.name for suite in called_for(changed)]
+        print(f"{len(changed)} changed paths call for: {', '.join(chosen) or 'no suite'}", flush=True)
+        return chosen
+    return [suite.name for suite in SUITES if suite.by_default or (suite.nightly and options.nightly)]
+
+
+def install_all(suites: Iterable[Suite]) -> None:
+    """Make the environments of suites. One that cannot be made fails its suites later, with the reason."""
+    for environment in dict.fromkeys(suite.environment for suite in suites if suite.environment):
+        start = time.monotonic()
+        with contextlib.suppress(Failed):
+            install(environment)
+        print(f"{environment.name:15} {time.monotonic() - start:5.0f} s", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the system tests.", formatter_class=argparse.RawTextHelpFormatter)
     about = "\n".join(f"{suite.name:15} {suite.about}{'' if suite.by_default else ' (*)'}" for suite in SUITES)
     names = [suite.name for suite in SUITES]
-    default = [suite.name for suite in SUITES if suite.by_default]
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"all but (*) if none is named:\n{about}")
     parser.add_argument("--changed", action="store_true", help="those that judge what changed; all with CI_FULL=1")
     parser.add_argument("--nightly", action="store_true", help="all cases, also those with the mark nightly")
+    parser.add_argument("--install", action="store_true", help="make the environments, and run no test")
     options = parser.parse_args()
-    chosen = options.suites or [*default, *(suite.name for suite in SUITES if suite.nightly and options.nightly)]
-    if options.changed and os.environ.get("CI_FULL") != "1" and (changed := changed_paths()) is not None:
-        chosen = [suite.name for suite in called_for(changed)]
-        print(f"{len(changed)} changed paths call for: {', '.join(chosen)}", flush=True)
+    chosen = chosen_suites(options)
     if unknown := set(chosen) - set(names):
         parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     suites = sorted((suite for suite in SUITES if suite.name in chosen), key=lambda suite: -suite.minutes)
+    if options.install:
+        install_all(suites)
+        return 0
     waiting, computing = (
         deque(suite for suite in suites if suite.load is load) for load in (Load.WAITS, Load.COMPUTES)
     )
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # suites start many processes, which share what they compile
     results: dict[str, Counts | list[str]] = {}
-    lanes = [taken(waiting, computing), *(taken(computing, waiting) for _ in range(os.cpu_count() or 1))]
+    lanes = [taken(waiting, computing), *(taken(computing, waiting) for _ in range((os.cpu_count() or 1) + 1))]
     with ThreadPoolExecutor(len(lanes)) as threads:
         for found in threads.map(partial(run_all, more=("--nightly",) if options.nightly else ()), lanes):
             results |= found
