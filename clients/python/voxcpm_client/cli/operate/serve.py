@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import logging
@@ -83,12 +84,15 @@ def _long(word: str) -> str:
 
 def import_or_explain(name: str, remedy: str) -> ModuleType:
     """Import a module of the server. Raises ClickException, with the remedy, if a package is missing."""
+    gc.disable()  # collections would look at the objects of all modules, which stay, again and again
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in OUR_PACKAGES:  # the installation is broken, no extra is missing
             raise
         raise missing(remedy) from error
+    finally:
+        gc.enable()
 
 
 def missing(remedy: str) -> click.ClickException:
