@@ -292,6 +292,7 @@ def test_the_audio_depends_on_the_text_and_not_on_its_cuts():
 
 
 @pytest.mark.thorough
+@pytest.mark.nightly
 def test_the_audio_depends_on_the_text_and_not_on_any_of_its_cuts():
     cut_texts(500)()
 
