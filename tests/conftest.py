@@ -56,9 +56,10 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--nightly"):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("nightly")])
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    if not config.getoption("--nightly"):  # a GPU is quick
+        left = [item for item in items if item.get_closest_marker("nightly") and not item.get_closest_marker("gpu")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
     order = {path: place for place, path in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(LONGEST)))
 

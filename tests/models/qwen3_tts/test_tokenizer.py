@@ -47,6 +47,7 @@ def test_a_text_in_parts_has_the_ids_of_the_whole(text, cuts):
 
 
 @pytest.mark.thorough
+@pytest.mark.nightly
 @settings(max_examples=20_000, deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 60), max_size=12))
 def test_any_text_in_any_parts_has_the_ids_of_the_whole(text, cuts):

@@ -132,7 +132,7 @@ def test_first_codes_are_those_of_the_plain_sampler(kind, target):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_codes_are_those_of_the_plain_sampler(kind, seed, target):
     device, dtype = target
