@@ -46,12 +46,12 @@ MODEL_SUITES = (
                 *("-k=not interrupted_turn and not small_limits", f"--model=qwen3-{variant}"),
                 "-m=" + " and ".join(f"not {mark}" for mark in ("latents", "timesteps", "styles", *lacking)),
             ),
-            judges=(*QWEN3_TTS, "voxcpm_grpc/request.py", *WIRE, *VOICES),
+            judges=(*QWEN3_TTS, "voxcpm_grpc/request.py", *WIRE, *more),
         )
-        for variant, kind, lacking in (
-            ("base06", "Base", ()),
-            ("custom17", "CustomVoice", ("prompts", "references")),
-            ("design", "VoiceDesign", ("prompts", "references", "presets")),
+        for variant, kind, lacking, more in (
+            ("base06", "Base", (), VOICES),
+            ("custom17", "CustomVoice", ("prompts", "references"), ()),
+            ("design", "VoiceDesign", ("prompts", "references", "presets"), ()),
         )
     ),
     Suite(

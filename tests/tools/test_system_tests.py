@@ -4,6 +4,7 @@ import importlib
 import os
 import signal
 import sys
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 
@@ -54,3 +55,10 @@ def test_a_suite_that_does_not_end_in_time_is_ended(tool, tmp_path):
     ):
         assert not tool.ends(process, 0.01)
     assert process.returncode == -signal.SIGKILL
+
+
+def test_each_night_runs_every_suite_by_default_and_those_of_all_pairs(tool):
+    by_default = {suite.name for suite in tool.SUITES if suite.by_default}
+    night, day = (Namespace(suites=[], changed=False, nightly=nightly) for nightly in (True, False))
+    assert set(tool.chosen_suites(night)) == by_default | {"clients-qwen3"}
+    assert set(tool.chosen_suites(day)) == by_default
