@@ -167,7 +167,6 @@ def test_soak(tmp_path):
     assert set(table["calls"]) == {"speak", "break_off", "interrupt", "upload", "leave_an_upload"}, "no call failed"
 
 
-@pytest.mark.nightly
 def test_soak_with_deaths(tmp_path):
     words = ("--model", str(TINY), "--devices", "cpu:2", "--minutes", "0.5", "--deaths", "15", "--timesteps", "4")
     command = [sys.executable, "-m", "benchmarks.soak", *words, "--out", str(tmp_path)]
