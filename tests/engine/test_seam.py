@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engines.tiny import Outcome, at_rest, collect, engine, finished, run, run_arriving
 from support.engines.toy_engines import TEXT, asks, check, check_all, part, toy_engine
-from support.engines.toy_family import Toy, expected
+from support.engines.toy_family import SAMPLES, Toy, expected
 
 from voxcpm_grpc.engine.runner import InFlight
+from voxcpm_grpc.engine.scheduling import sequence
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, QueueFull, TooLong
-from voxcpm_grpc.request import Conditioning, Request, Role, Sampling, VoicePart
+from voxcpm_grpc.request import Conditioning, FinishReason, Request, Role, Sampling, VoicePart
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["audio in time", "late audio"])
@@ -168,6 +169,29 @@ def test_the_model_alone_keeps_the_end_from_early_steps():
     outcomes = run(eng)
     check_all(requests, outcomes, eng)
     assert any(finished(outcomes[id]).steps == steps for id, steps in least.items())
+
+
+def test_silence_ends_a_stream_that_others_survive(monkeypatch):
+    """Only its audio tells. With late audio the next step of the stream is launched then, and gives nothing."""
+    level = 0.6
+    monkeypatch.setattr(sequence, "SILENCE_RMS", level)
+    eng = toy_engine(slots=3)
+    requests = [replace(ask, sampling=replace(ask.sampling, max_silent_steps=2)) for ask in asks(8, least=12)]
+    for request in requests:
+        eng.add(request)
+    outcomes, ended = run(eng), 0
+    for request in requests:
+        wanted = expected(request, eng.info.completed).audio.reshape(-1, SAMPLES)
+        loud = np.sqrt((wanted**2).mean(1)) > level
+        quiet = (step for step in range(2, len(loud)) if loud[: step - 1].any() and not loud[step - 1 : step + 1].any())
+        steps = next(quiet, len(loud) - 1) + 1
+        assert np.array_equal(outcomes[request.id].waveform, wanted[:steps].ravel())
+        if steps < len(loud):
+            ended += 1
+            end = finished(outcomes[request.id])
+            assert end.reason is FinishReason.SILENCE and end.steps == steps
+            assert end.speech is not None and len(end.speech.content["codes"]) == steps
+    assert 2 <= ended < len(requests) and at_rest(eng)
 
 
 def test_a_stream_takes_no_step_behind_its_end():
