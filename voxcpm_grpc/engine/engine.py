@@ -98,8 +98,8 @@ class Engine:
         self._graphs_wait = False  # `step` captures them
         self._captured_at = 0.0
         self._sequences: dict[str, Sequence] = {}
-        self._in_flight: InFlight | None = None  # the frames of this round are not read yet
-        self._late: InFlight | None = None  # nor are those of the round before it, whose ends are known
+        self._in_flight: InFlight | None = None  # the last launched round, whose frames are not read yet
+        self._unread: InFlight | None = None  # they are read next; with late audio another round may be in flight
         self._generating: list[Sequence] = []  # the steps of that round wait here while its second part is not launched
         self.join_from = JOIN_FROM[device.type]
         self._kept_speech: deque[KeptSpeech] = deque()
@@ -217,7 +217,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """True if `step` has work to do now. Paused streams do not count."""
-        parts = self._in_flight or self._late or self._generating or self._graphs_wait
+        parts = self._in_flight or self._unread or self._generating or self._graphs_wait
         waits = self._kept_speech or self._jobs or self._results or self.adapters.pending
         return bool(parts or waits) or self.scheduler.runnable
 
@@ -230,8 +230,8 @@ class Engine:
         if self._in_flight and self._generating:
             self._in_flight.wait_until_generated()
         elif self._in_flight:
-            self._late, self._in_flight = self._in_flight, None
-            if not self._late.foresee():
+            self._unread, self._in_flight = self._in_flight, None
+            if not self._unread.foresee():
                 self._read_frames()
 
     def step(self) -> list[Result]:
@@ -249,15 +249,15 @@ class Engine:
             self._advance(joins=True)
         idle = False
         if not self._in_flight:
-            if self._late and self.scheduler.has_candidate:
+            if self._unread and self.scheduler.has_candidate:
                 self._read_frames()
             work = self.scheduler.schedule(monotonic())
             if work:
                 self._launch(work)
-            if self._late:
+            if self._unread:
                 self._read_frames()
             if self._in_flight and self._in_flight.ready():
-                self._late, self._in_flight = self._in_flight, None
+                self._unread, self._in_flight = self._in_flight, None
                 self._read_frames()  # on a CPU the audio is complete
             idle = not (work or self._results)
             self._results += self._jobs.advance(wait=idle)
@@ -344,9 +344,9 @@ class Engine:
             return self.runner.launch(Round(steps=[sequence for sequence in work.steps if not sequence.ended]))
 
     def _read_frames(self) -> None:
-        """Wait for the late audio and read it."""
-        assert self._late
-        in_flight, self._late = self._late, None
+        """Wait for the audio of the unread round and read it."""
+        assert self._unread
+        in_flight, self._unread = self._unread, None
         step_seconds, samples = self.scheduler.step_seconds, self.info.samples_per_step
         for group, copy in in_flight.frames:
             frames, now = copy.wait(), monotonic()

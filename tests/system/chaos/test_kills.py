@@ -27,7 +27,7 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import AudioChunk, Finished, Priority, Request
 from voxcpm_grpc.settings.engine import EngineSettings
 
-KILLS = int(os.environ.get("VOXCPM_KILLS", "80"))
+KILLS = int(os.environ.get("VOXCPM_KILLS") or 80)
 SEED = int(os.environ.get("VOXCPM_KILLS_SEED", str(random.randrange(1 << 32))))
 TOLERANCE = 1e-4
 ENGINES = "abcd"

@@ -184,8 +184,9 @@ class EngineGraphs:
         self.generated.record()
         self._audio_stream.wait_event(self.generated)
         with torch.cuda.stream(self._audio_stream):
-            self.stops = None if self._late_stops is None else HostCopy(self._late_stops)
-            self._parts.audio_slots.put(slots, self._decode.bucket(count))
+            if self._late_stops is not None:
+                self.stops = HostCopy(self._late_stops)
+                self._parts.audio_slots.put(slots, self._decode.bucket(count))
             frames = self._decode.replay(count)
             self._parts.decoded.record()
             return HostCopy(frames[:count])

@@ -1,6 +1,6 @@
 """Attention of one new row of each sequence over its paged context, with all that precedes it, in one launch.
 
-That are the norms of heads, if the model has any, the rotation and the KV write.
+The norms of heads, if the model has any, the rotation and the KV write precede it.
 
 Every key of a context except the newest was written by an earlier step, so a program loads its first block of keys
 before its queries exist (see `launch`). Contexts are read in parts. From 8 sequences on, the program that completes the
