@@ -261,6 +261,7 @@ def main() -> int:
     )
     parser.add_argument("--cfg-value", type=float, help="strength of the guidance; default: the server's")
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--temperature", type=float, help="deviation of the flow's noise; default: the server's")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first sentence; each next one has the next")
     parser.add_argument("--processes", type=int, default=2, help="processes that evaluate")
     parser.add_argument("--out", type=Path, required=True, help="path of the files to write, without a suffix")
@@ -274,6 +275,8 @@ def main() -> int:
         wanted = SpeechOptions(timesteps=options.timesteps)
         if options.cfg_value is not None:
             wanted["cfg_value"] = options.cfg_value
+        if options.temperature is not None:
+            wanted["temperature"] = options.temperature
         with servers.reached(options, ()) as targets:
             asyncio.run(record_all(targets[0], teacher, asked, options.recordings, options.seed, **wanted))
     rows, verdicts = evaluate_all(teacher, options.recordings, modes, options.processes)

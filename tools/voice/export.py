@@ -18,6 +18,7 @@ from tools.voice import tokens
 from tools.voice.model import trained_weights
 
 LIMIT = 60_000_000  # bytes of all files
+TEMPERATURE = 0.7  # the default of requests: less noise than the official 1 sounds better, see README.md
 TEXTS = {"card.md": "README.md", "NOTICE": "NOTICE"}  # files of this folder that go with a checkpoint
 
 
@@ -34,6 +35,7 @@ def export(codec: Path, model: Path, out: Path) -> int:
     shutil.copyfile(codec / "audiovae.safetensors", out / "audiovae.safetensors")
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     (out / "languages.json").write_text('["en"]\n')
+    (out / "generation_config.json").write_text(json.dumps({"temperature": TEMPERATURE}) + "\n")
     tokens.write(out)
     for name, written in TEXTS.items():
         shutil.copyfile(Path(__file__).with_name(name), out / written)

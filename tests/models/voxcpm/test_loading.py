@@ -32,6 +32,23 @@ def test_info_describes_the_checkpoint(load):
     assert load(name="other").info.name == "other"
 
 
+def test_a_checkpoint_may_name_defaults_of_sampling(load, checkpoint):
+    def defaults():
+        info = load(checkpoint).info
+        return info.option("cfg_value").default, info.option("temperature").default
+
+    assert defaults() == (2.0, 1.0)  # those of the official package
+    file = checkpoint / "generation_config.json"
+    file.write_text('{"temperature": 0.7, "transformers_version": "5.0"}')
+    assert defaults() == (2.0, 0.7)
+    file.write_text('{"cfg_value": 3}')
+    assert defaults() == (3.0, 1.0)
+    for wrong in ('{"temperature": 3}', '{"temperature": NaN}', '{"cfg_value": true}', '{"cfg_value": "2"}', "[]", "{"):
+        file.write_text(wrong)
+        with pytest.raises(StartupError, match=r"^generation_config.json.* correct it"):
+            load(checkpoint)
+
+
 def test_loading_changes_no_global_state(load):
     load(dtype=torch.bfloat16)
     assert torch.get_default_dtype() == torch.float32

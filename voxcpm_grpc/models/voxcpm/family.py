@@ -38,6 +38,7 @@ VOXCPM = Family(
         "tokenizer*.json",
         "special_tokens_map.json",
         "added_tokens.json",
+        "generation_config.json",
     ),
     settings=frozenset(
         (

@@ -22,6 +22,7 @@ from voxcpm_grpc.models.voxcpm.compiled import parts
 from voxcpm_grpc.models.voxcpm.compiled.files import Compiled, CompiledFiles
 from voxcpm_grpc.models.voxcpm.config.abilities import ENDS, LATENTS, abilities, sampling_options
 from voxcpm_grpc.models.voxcpm.config.config import VoxCPMConfig
+from voxcpm_grpc.models.voxcpm.config.generation import Generation, read_generation
 from voxcpm_grpc.models.voxcpm.config.parse import parse_config
 from voxcpm_grpc.models.voxcpm.family import CODEC_FILES, MODEL_FILES, architecture_of
 from voxcpm_grpc.models.voxcpm.flow.flow import build_schedules
@@ -45,6 +46,7 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
         )
     if not options.timesteps or not all(1 <= n <= 100 for n in options.timesteps):
         raise StartupError(f"timesteps are {options.timesteps}; name one or more counts from 1 to 100")
+    generation = read_generation(directory)
     backend = choose_backend(options, config.patch_size, config.feat_dim)
     backend.compile_ahead(config)
     tokenizer = TextTokenizer(directory / "tokenizer.json", config.lm_config.vocab_size)
@@ -71,7 +73,7 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
     schedules = build_schedules(networks.dit, options.timesteps, table, mean=config.mean_mode)
     flow = backend.flow(networks.dit, schedules, parts.evaluations_of(found))
     encode_patch = backend.patch_encoder(networks.encode_patch)
-    info = _info(directory, config, options, positions, known, codec_dtype=decoder.dtype)
+    info = _info(directory, config, generation, options, positions, known, codec_dtype=decoder.dtype)
     layout = PromptLayout(
         tokenize=tokenizer,
         patch_shape=(config.patch_size, config.feat_dim),
@@ -82,8 +84,9 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
 
 
 def _info(
-    directory: Path, config: VoxCPMConfig, options: LoadOptions, positions: int, known: str, *, codec_dtype: torch.dtype
-) -> ModelInfo:
+    directory: Path, config: VoxCPMConfig, generation: Generation, options: LoadOptions, positions: int, known: str,
+    *, codec_dtype: torch.dtype,
+) -> ModelInfo:  # fmt: skip
     """The description of the model for clients. Its fingerprint is `known`."""
     name = options.name or directory.resolve().name
     return ModelInfo(
@@ -96,7 +99,7 @@ def _info(
         input_samples_per_step=config.patch_size * config.vae.encode_hop,
         max_model_len=positions,
         max_slots=options.max_slots,
-        options=sampling_options(options.timesteps),
+        options=sampling_options(options.timesteps, generation),
         ends=ENDS,
         abilities=abilities(references=config.takes_references, styles=config.takes_styles),
         tracks=(LATENTS,),

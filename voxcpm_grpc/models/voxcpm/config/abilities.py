@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from voxcpm_grpc.abilities import Abilities, Ends, Option
+from voxcpm_grpc.models.voxcpm.config.generation import OFFICIAL, RANGES, Generation
 
 LATENTS = "latents"  # a voice has one array, with this name: float32 [patches, P, D]
 TIMESTEPS = 10  # the official package has this default
@@ -28,11 +29,11 @@ NO_TEXT_STREAMING = (
 )
 
 
-def sampling_options(timesteps: tuple[int, ...]) -> tuple[Option, ...]:
-    """The options of a server that runs these counts of timesteps. The defaults are the official ones."""
+def sampling_options(timesteps: tuple[int, ...], defaults: Generation = OFFICIAL) -> tuple[Option, ...]:
+    """The options of a server that runs these counts of timesteps. defaults: of the checkpoint."""
     nearest = min(timesteps, key=lambda count: abs(count - TIMESTEPS))
     return (
-        Option(name="cfg_value", default=2.0, low=0, high=10, rule="it must be from 0 to 10"),
+        _number("cfg_value", defaults.cfg_value),
         Option(
             name="inference_timesteps",
             default=nearest,
@@ -41,8 +42,13 @@ def sampling_options(timesteps: tuple[int, ...]) -> tuple[Option, ...]:
             rule="it must be from 1 to 100",
             choices=timesteps,
         ),
-        Option(name="temperature", default=1.0, low=0, high=2, rule="it must be from 0 to 2"),
+        _number("temperature", defaults.temperature),
     )
+
+
+def _number(name: str, default: float) -> Option:
+    low, high = RANGES[name]
+    return Option(name=name, default=default, low=low, high=high, rule=f"it must be from {low} to {high}")
 
 
 def abilities(*, references: bool, styles: bool) -> Abilities:
