@@ -34,7 +34,7 @@ shared() { # on every GPU, each with a share
 }
 decode() { # train the decoder: on which GPU, and more flags
   on "$1" train_vae "$build/speech" "$build/codec" --seconds "$seconds" "${part[@]}" \
-    --start "$build/encoder" --alone 0.15 "${@:2}"
+    --start "$build/encoder" --alone 0.03 --crop 0.4 "${@:2}"
 }
 
 case $step in
@@ -48,22 +48,22 @@ case $step in
       echo "the speech is encoded with this codec; remove $build/latents to train it on" >&2
       exit 1
     fi
-    on 0 train_vae "$build/speech" "$build/encoder" --seconds "$seconds" "${part[@]}" --alone 0.8
+    on 0 train_vae "$build/speech" "$build/encoder" --seconds "$seconds" "${part[@]}" --alone 1 --crop 0.52
     ;;
   encode)
     test -e "$build/latents/index.npz" || on 0 encode "$build/speech" "$build/encoder" "$build/latents"
     ;;
   model)
     on 0 train_model "$build/latents" "$build/model" --seconds "$seconds" "${part[@]}" & model=$!
-    ((gpus < 2)) || decode "$last"
+    ((gpus < 2)) || decode "$last" --batch 16
     wait "$model"
-    ((gpus > 1)) || decode "$last"
+    ((gpus > 1)) || decode "$last" --batch 16
     ;;
   predict)
     shared predict "$build/latents" "$build/model" "$build/predicted"
     ;;
   decoder)
-    decode 0 --predicted "$build/predicted" --latents "$build/latents"
+    decode 0 --batch 20 --predicted "$build/predicted" --latents "$build/latents"
     ;;
   export)
     recipe export "$build/codec" "$build/model" "$build/checkpoint"
