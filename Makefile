@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
-demo: $(INSTALLED) ## speak through a real server and client into demo.wav: make demo ARGS="--voice slt"
+demo: $(INSTALLED) ## speak through a real server and client into demo.wav: make demo ARGS="--voice miles"
 	$(VENV)/bin/voxcpm-grpc demo --out demo.wav $(ARGS)
 
 test: $(TESTS_INSTALLED) ## run the tests that need no GPU

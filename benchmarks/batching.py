@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PROMISED = 1e-4
 SENTENCES = ROOT / "tools" / "voice" / "held_out.txt"
-STYLES = "a woman's voice,a man's voice,a Scottish man's voice"
+STYLES = "a woman's voice,a man's voice,a British man's voice"
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def test_the_voice_is_a_wheel_of_its_own(voice_wheel):
     needed = {"config.json", "tokenizer.json", "model.safetensors", "audiovae.safetensors", "languages.json"}
     needed.add("presets/presets.json")
     assert files.keys() >= {*needed, "README.md", "NOTICE"}
-    assert sum(map(len, files.values())) <= 30_000_000
+    assert sum(map(len, files.values())) <= 33_000_000
     del files["pyproject.toml"]
     shipped = [name for name in voice_wheel.namelist() if ".dist-info/" not in name]
     assert {name: voice_wheel.read(name) for name in shipped} == {

@@ -1,7 +1,7 @@
 """Measure when a listener hears the first sound of a stream, with the silence at its start and without it.
 
     python -m benchmarks.audible --model demo --json audible.json --page audible.md
-    python -m benchmarks.audible --target HOST:PORT --voices rms,slt
+    python -m benchmarks.audible --target HOST:PORT --voices hazel,miles
 
 Each voice speaks 40 sentences whose first sounds differ, each with trim_leading_silence of 0 and with the server's
 default, one after the other with the same seed. A listener plays audio as soon as it arrives, and hears a sound of -45

@@ -25,8 +25,8 @@ class HttpSettings(OwnPort):
     )
     voice_aliases: tuple[str, ...] = Field(
         default=(),
-        description="names by which callers of HTTP may ask for voices, such as alloy=slt,nova=ref_...; OpenAI's names "
-        "without an alias stand for the presets of the model",
+        description="names by which callers of HTTP may ask for voices, such as alloy=miles,nova=ref_...; OpenAI's "
+        "names without an alias stand for the presets of the model",
     )
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
@@ -48,7 +48,7 @@ class HttpSettings(OwnPort):
     @classmethod
     def _pairs(cls, aliases: tuple[str, ...]) -> tuple[str, ...]:
         if not all(name and voice for name, _, voice in (alias.partition("=") for alias in aliases)):
-            raise PydanticCustomError("voice_aliases", "each must be NAME=VOICE, such as alloy=slt")
+            raise PydanticCustomError("voice_aliases", "each must be NAME=VOICE, such as alloy=miles")
         return aliases
 
     @field_validator("allowed_hosts")

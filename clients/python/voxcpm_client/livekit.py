@@ -2,7 +2,7 @@
 
 from voxcpm_client.livekit import TTS
 
-session = AgentSession(tts=TTS("127.0.0.1:50051", voice="slt"), use_tts_aligned_transcript=True, ...)
+session = AgentSession(tts=TTS("127.0.0.1:50051", voice="hazel"), use_tts_aligned_transcript=True, ...)
 """
 
 # pyright: basic, reportMissingImports=warning

@@ -2,7 +2,7 @@
 
 from voxcpm_client.pipecat import VoxCPMTTSService
 
-tts = VoxCPMTTSService("127.0.0.1:50051", settings=VoxCPMTTSService.Settings(voice="slt"))
+tts = VoxCPMTTSService("127.0.0.1:50051", settings=VoxCPMTTSService.Settings(voice="hazel"))
 """
 
 # pyright: basic, reportMissingImports=warning

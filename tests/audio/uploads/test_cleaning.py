@@ -18,8 +18,8 @@ VOICES = Path(__file__).parents[3] / "voxcpm_grpc/demo/presets"
 
 @pytest.fixture(scope="module")
 def speech() -> np.ndarray:
-    """The recording of a preset of the bundled voice, about 4 s."""
-    data = (VOICES / "slt.flac").read_bytes()
+    """The recording of a preset of the bundled voice."""
+    data = (VOICES / "miles.flac").read_bytes()
     return decode(data, target_rate=RATE, max_seconds=60.0, max_bytes=1 << 24).waveform
 
 

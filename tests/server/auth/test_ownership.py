@@ -154,10 +154,10 @@ async def test_an_admin_sees_and_changes_all_voices(clients):
 
 
 async def test_only_an_admin_sees_the_owner_of_a_voice(clients):
-    preset = Preset(name="rms", kind="reference", recording="a.wav")
+    preset = Preset(name="hazel", kind="reference", recording="a.wav")
     async with clients(presets=[(preset, recording(5))]) as (alice, bob, admin):
         hers, everyones = await alice.add(name="A"), await admin.add(seed=2, name="House")
-        owners = {hers.id: "key:alice", everyones.id: "", (await admin.get("rms")).id: ""}
+        owners = {hers.id: "key:alice", everyones.id: "", (await admin.get("hazel")).id: ""}
         assert await admin.owners() == owners
         assert {id: (await admin.get(id)).principal for id in owners} == owners
         assert (await admin.rename(hers.id, "B")).principal == "key:alice"
@@ -193,10 +193,10 @@ async def test_deleting_with_members_keeps_those_of_everyone(clients):
 
 
 async def test_presets_are_everyones(clients):
-    preset = Preset(name="rms", kind="reference", recording="a.wav")
+    preset = Preset(name="hazel", kind="reference", recording="a.wav")
     async with clients(presets=[(preset, recording(5))]) as (alice, bob, admin):
-        assert await alice.speak("rms") == await bob.speak("rms") == "rms"
-        assert await refused(admin.delete("rms")) is Code.FAILED_PRECONDITION
+        assert await alice.speak("hazel") == await bob.speak("hazel") == "hazel"
+        assert await refused(admin.delete("hazel")) is Code.FAILED_PRECONDITION
 
 
 async def test_quotas_count_the_voices_of_a_principal(clients):

@@ -21,7 +21,7 @@ DEMO = "demo"
 class Call:
     """A text in a voice of the model, if it has voices, and in a style, if it takes them."""
 
-    voice: str = "slt"
+    voice: str = "miles"
     style: str = ""
     text: str = "The train arrived ten minutes late."
     seed: int = 7

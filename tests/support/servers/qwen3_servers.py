@@ -30,6 +30,6 @@ def qwen3_serving(folder: Path, name: str) -> Iterator[Server]:
     write_checkpoint(model, name.removeprefix(QWEN3))
     if name.startswith(CLONES):
         shutil.copytree(VOICE / "presets", model / "presets")
-        family = ("--voices.default", "slt")
+        family = ("--voices.default", "miles")
     with serving(folder / "voices", model=model, family=family) as running:
         yield running

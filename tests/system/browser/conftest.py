@@ -92,7 +92,7 @@ def address_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 @pytest.fixture(scope="session")
 def recording() -> bytes:
     """A recording of the bundled voice."""
-    return (VOICE / "presets" / "slt.flac").read_bytes()
+    return (VOICE / "presets" / "miles.flac").read_bytes()
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,7 @@ def spoken(browser: Chrome, demo_address: str, tmp_path: Path) -> tuple[Page, np
         page.fill(field, value)
     page.run("void (document.getElementById('timesteps').value = '6')")
     page.run("void (document.getElementById('format').value = 'wav')")
-    page.driver.find_element("css selector", "[name=voice][value=slt]").click()
+    page.driver.find_element("css selector", "[name=voice][value=miles]").click()
     page.run("document.getElementById('live').click()")
     page.fill("text", TEXT)
     page.click("speak")

@@ -161,7 +161,7 @@ def test_a_recording_for_an_older_model_is_stored_as_a_prompt(
 def test_what_another_model_had_is_forgotten_at_a_reload(open_page: Callable[[str], Page]):
     page = open_page("custom06")
     page.run(
-        "void sessionStorage.setItem('voxcpm-draft', JSON.stringify({source: 'clone', voice: 'rms', "
+        "void sessionStorage.setItem('voxcpm-draft', JSON.stringify({source: 'clone', voice: 'hazel', "
         "fields: {'speech-language': 'sv', style: 'calm', delivery: 'slowly'}}))"
     )
     page.reload()

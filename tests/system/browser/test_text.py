@@ -153,19 +153,19 @@ def test_a_link_carries_text_and_voice_and_never_a_key(browser: Chrome, tiny: Se
         page.ready()
         copied(page)
         page.fill("text", "Over the #hills & <b>far</b> away.")
-        page.driver.find_element("css selector", "[name=voice][value=slt]").click()
+        page.driver.find_element("css selector", "[name=voice][value=miles]").click()
         page.click("link")
         page.until(f"{STATUS}.startsWith('The link is copied.')")
         link = page.run("window.copied")
         assert key not in link
-        assert parse_qs(urlsplit(link).fragment) == {"text": ["Over the #hills & <b>far</b> away."], "voice": ["slt"]}
+        assert parse_qs(urlsplit(link).fragment) == {"text": ["Over the #hills & <b>far</b> away."], "voice": ["miles"]}
         browser.get("about:blank")
         other = Page(browser, address, fragment=f"#{urlsplit(link).fragment}")
         other.until("document.getElementById('key-dialog').open")
         other.press(*key, "Enter")
         other.ready()
         assert other.find("text").get_property("value") == "Over the #hills & <b>far</b> away."
-        assert other.run("document.querySelector('[name=voice]:checked').value") == "slt"
+        assert other.run("document.querySelector('[name=voice]:checked').value") == "miles"
         assert other.run("location.hash") == ""
         assert other.run("window.voxcpm.conversation.history.length") == 0  # a link speaks nothing by itself
         browser.get("about:blank")

@@ -28,10 +28,10 @@ def voices(browser: Chrome, demo_address: str) -> Iterator[Page]:
 def test_a_card_says_what_a_voice_is_like(voices: Page):
     names = voices.run(f"{CARDS}.map((one) => one.querySelector('.voice-name').textContent)")
     abouts = voices.run(f"{CARDS}.map((one) => one.querySelector('.about').textContent)")
-    assert names == ["rms", "slt", "awb", "A new voice"]
-    assert abouts[1] == "A woman's voice"
+    assert names == ["hazel", "miles", "george", "A new voice"]
+    assert abouts[0] == "An American woman, warm and close, who takes her time."
     assert all(abouts)
-    assert voices.run("document.querySelector('[name=voice]:checked').value") == "rms"  # the default
+    assert voices.run("document.querySelector('[name=voice]:checked').value") == "hazel"  # the default
     assert voices.run("document.querySelector('.voice:has(input:checked) .tag').textContent") == "default"
 
 
@@ -41,16 +41,16 @@ def test_a_chosen_card_speaks(voices: Page):
     voices.fill("text", "Hello there.")
     voices.click("speak")
     header = voices.until("window.events.find((one) => one.type === 'header')")
-    assert voices.run("window.voxcpm.conversation.config().voice") == "slt"
+    assert voices.run("window.voxcpm.conversation.config().voice") == "miles"
     assert header["voice"]
 
 
 def test_a_sample_is_spoken_once_and_then_plays_at_once(voices: Page, demo: Server):
-    assert voices.run(f"{SAMPLE}.getAttribute('aria-label')") == "Play a sample of slt"
+    assert voices.run(f"{SAMPLE}.getAttribute('aria-label')") == "Play a sample of miles"
     before = demo.calls("Generate")
     voices.run(f"{SAMPLE}.click()")
     voices.until(f"{SAMPLE}.dataset.state === 'playing'")
-    assert voices.run(f"{SAMPLE}.getAttribute('aria-label')") == "Stop a sample of slt"
+    assert voices.run(f"{SAMPLE}.getAttribute('aria-label')") == "Stop a sample of miles"
     voices.until(f"{SAMPLE}.dataset.state === 'idle'")  # at its end
     wait_until(lambda: demo.calls("Generate") == before + 1)
     voices.reload()

@@ -24,6 +24,6 @@ def test_node_as_the_documentation_says(server, tmp_path):
     assert "defaults: true" in program
     (tmp_path / "hello.js").write_text(program.replace("127.0.0.1:50051", server.address), "utf-8")
     (tmp_path / "protos").symlink_to(PROTOS)
-    assert run("node", "hello.js", folder=tmp_path) == b"voice slt at 16000 Hz\n"
+    assert run("node", "hello.js", folder=tmp_path) == b"voice miles at 24000 Hz\n"
     with wave.open(str(tmp_path / "hello-node.wav")) as file:
-        assert 16000 * 0.5 < len(file.readframes(16000 * 60)) / 2 < 16000 * 5
+        assert 24000 * 0.5 < len(file.readframes(24000 * 60)) / 2 < 24000 * 5

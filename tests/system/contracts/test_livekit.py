@@ -25,7 +25,7 @@ LONG = "The children played in the snow until dark. " * 40
 
 @pytest.fixture
 async def service(server):
-    async with TTS(server.address, voice="slt", sample_rate=RATE) as service:
+    async with TTS(server.address, voice="miles", sample_rate=RATE) as service:
         yield service
 
 
@@ -59,11 +59,11 @@ async def test_tokens_are_spoken_and_understood(service, understood):
 
 async def test_a_whole_text_is_spoken_at_the_rate_of_the_service(server, understood):
     async with (
-        TTS(server.address, voice="slt", sample_rate=48000, seed=3) as service,
+        TTS(server.address, voice="miles", sample_rate=48000, seed=3) as service,
         AsyncClient(server.address) as client,
     ):
         frame = await synthesized(service, SENTENCE)
-        expected = await client.say(SENTENCE, voice="slt", sample_rate=48000, seed=3)
+        expected = await client.say(SENTENCE, voice="miles", sample_rate=48000, seed=3)
     assert frame.sample_rate == 48000
     samples = np.frombuffer(frame.data, np.int16)
     np.testing.assert_array_equal(samples[: len(expected.samples)], expected.samples)
@@ -107,7 +107,7 @@ async def test_a_stream_that_is_closed_cancels_its_call_and_gives_no_more_audio(
 
 
 async def test_the_streams_share_the_connection_that_prewarm_opens(server):
-    async with TTS(server.address, voice="slt", sample_rate=RATE) as service:
+    async with TTS(server.address, voice="miles", sample_rate=RATE) as service:
         calls = server.calls("ListModels")
         service.prewarm()
         await until(lambda: server.calls("ListModels") > calls)
@@ -121,11 +121,11 @@ async def test_the_streams_share_the_connection_that_prewarm_opens(server):
 
 async def test_new_options_hold_from_the_next_turn_on(service):
     one, other = await spoken(service, "Hello."), None
-    service.update_options(voice="rms", speed=2)
+    service.update_options(voice="hazel", speed=2)
     other = await spoken(service, "Hello.")
     assert len(pcm(other)) < len(pcm(one))
     with pytest.raises(TypeError, match="did you mean 'voice'"):
-        service.update_options(voices="rms")
+        service.update_options(voices="hazel")
     for fixed in ({"sample_rate": 48000}, {"format": "mp3"}):
         with pytest.raises(InvalidArgument, match="here it stays"):
             service.update_options(**fixed)
@@ -151,7 +151,7 @@ async def test_no_text_is_no_call(service, server):
         ({"speed": 9}, 400, "speed is 9"),
         ({"model": "other"}, 404, "'other'"),
         ({"sample_rate": 12345}, 400, "12345"),
-        ({"voice": "slt", "no_voice": True}, 400, "no_voice cannot be combined"),
+        ({"voice": "miles", "no_voice": True}, 400, "no_voice cannot be combined"),
     ],
 )
 async def test_errors_are_those_of_livekit_with_the_sentence_of_the_server(server, options, status, words):
@@ -176,7 +176,7 @@ async def test_a_server_that_is_away_is_a_failed_connection():
 
 
 async def test_a_turn_that_takes_longer_than_its_timeout_is_one(server):
-    async with TTS(server.address, voice="slt", timeout=0.5) as service:
+    async with TTS(server.address, voice="miles", timeout=0.5) as service:
         with pytest.raises(APITimeoutError, match="within its timeout"):
             await spoken(service, LONG)
 
@@ -209,8 +209,8 @@ def test_the_agent_of_the_page_reports_what_was_heard(server, tmp_path):
 async def test_the_plugin_of_nvidia_speaks_unchanged(server, understood):
     from livekit.plugins import nvidia
 
-    service = nvidia.TTS(server=server.address, voice="slt", use_ssl=False)
-    assert "demo.slt" in service.list_voices()["en"]["voices"]
+    service = nvidia.TTS(server=server.address, voice="miles", use_ssl=False)
+    assert "demo.miles" in service.list_voices()["en"]["voices"]
     async with service.stream() as stream:
         for word in SENTENCE.split():
             stream.push_text(f"{word} ")

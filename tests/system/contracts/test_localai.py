@@ -82,7 +82,7 @@ async def test_a_model_is_loaded_and_speaks_into_a_file(stub, folder, understood
     assert (await stub.LoadModel(localai.ModelOptions(Model="demo"))).success
     path = folder / "audio/tts.wav"
     path.parent.mkdir()
-    request = localai.TTSRequest(text=SENTENCE, voice="slt", language="", ModelIdentity="demo", dst=str(path))
+    request = localai.TTSRequest(text=SENTENCE, voice="miles", language="", ModelIdentity="demo", dst=str(path))
     result = await stub.TTS(request)
     assert result.success, result.message
     understood(samples(path.read_bytes()))
@@ -91,7 +91,7 @@ async def test_a_model_is_loaded_and_speaks_into_a_file(stub, folder, understood
 
 
 async def test_a_stream_is_understood(stub, understood):
-    request = localai.TTSRequest(text=SENTENCE, voice="slt")
+    request = localai.TTSRequest(text=SENTENCE, voice="miles")
     first, *others = [reply async for reply in stub.TTSStream(request)]
     assert len(others) > 3
     understood(resampled(b"".join(reply.audio for reply in others), json.loads(first.message)["sample_rate"]))

@@ -43,7 +43,7 @@ ROUNDING = 32  # of 16-bit samples, by which a full batch may differ
 LONG = "The children played in the snow until dark. " * 40
 
 
-def a_service(server, voice: str | None = "slt", **options) -> VoxCPMTTSService:
+def a_service(server, voice: str | None = "miles", **options) -> VoxCPMTTSService:
     return VoxCPMTTSService(server.address, settings=Settings(voice=voice), sample_rate=RATE, **options)
 
 
@@ -92,8 +92,8 @@ async def test_an_answer_is_one_stream_and_a_text_between_another(server):
     calls = re.findall(r"method=Generate code=OK .* characters=(\d+)", server.log[before:])
     assert sorted(calls) == sorted([str(len("One. Two. Three.")), str(len("Good bye."))])
     async with AsyncClient(server.address) as client:
-        first = await client.say("One. Two. Three.", voice="slt", sample_rate=RATE, seed=3)
-        second = await client.say("Good bye.", voice="slt", sample_rate=RATE, seed=3)
+        first = await client.say("One. Two. Three.", voice="miles", sample_rate=RATE, seed=3)
+        second = await client.say("Good bye.", voice="miles", sample_rate=RATE, seed=3)
     expected = np.concatenate([first.samples, second.samples]).astype(int)
     np.testing.assert_allclose(np.frombuffer(audio_of(frames), np.int16), expected, atol=ROUNDING)
 
@@ -170,11 +170,11 @@ async def test_a_text_that_is_not_interruptible_goes_on(server):
 
 async def test_settings_hold_from_the_next_turn_on(server):
     service = a_service(server, voice=None)
-    delta = Settings(voice="rms", speed=2.0, seed=5, language=Language.EN_US)
+    delta = Settings(voice="hazel", speed=2.0, seed=5, language=Language.EN_US)
     frames, errors = await run(service, TTSUpdateSettingsFrame(delta=delta), TTSSpeakFrame(SENTENCE))
     assert not errors
     async with AsyncClient(server.address) as client:
-        expected = await client.say(SENTENCE, voice="rms", speed=2, seed=5, sample_rate=RATE, language="en-US")
+        expected = await client.say(SENTENCE, voice="hazel", speed=2, seed=5, sample_rate=RATE, language="en-US")
     assert audio_of(frames) == expected.samples.tobytes()
 
 
@@ -203,7 +203,7 @@ async def test_a_text_without_words_is_no_failure(server, text):
         ({"voice": "nobody"}, {}, ErrorCategory.INVALID_REQUEST, "there is no voice 'nobody'"),
         ({"model": "other"}, {}, ErrorCategory.INVALID_REQUEST, "'other'"),
         ({"speed": 9.0}, {}, ErrorCategory.INVALID_REQUEST, "speed is 9"),
-        ({"voice": "slt"}, {"no_voice": True}, ErrorCategory.INVALID_REQUEST, "no_voice cannot be combined"),
+        ({"voice": "miles"}, {"no_voice": True}, ErrorCategory.INVALID_REQUEST, "no_voice cannot be combined"),
         ({}, {"timeout": 0.5}, ErrorCategory.CONNECTIVITY, "within its timeout"),
     ],
 )

@@ -18,7 +18,7 @@ def service(server):
 
 
 def test_a_whole_text_is_understood(service, understood):
-    reply = service.synthesize(SENTENCE, voice_name="slt", language_code="en-US")
+    reply = service.synthesize(SENTENCE, voice_name="miles", language_code="en-US")
     assert 1.2 < len(reply.audio) / 2 / 22050 < 4
     assert reply.meta.text == reply.meta.processed_text == SENTENCE
     understood(resampled(reply.audio, 22050))
@@ -26,12 +26,12 @@ def test_a_whole_text_is_understood(service, understood):
 
 @pytest.mark.parametrize(("encoding", "rate"), [(AudioEncoding.FLAC, 22050), (AudioEncoding.OGGOPUS, 24000)])
 def test_compressed_audio_is_understood(service, understood, encoding, rate):
-    reply = service.synthesize(SENTENCE, voice_name="slt", encoding=encoding, sample_rate_hz=rate)
+    reply = service.synthesize(SENTENCE, voice_name="miles", encoding=encoding, sample_rate_hz=rate)
     understood(samples(reply.audio))
 
 
 def test_a_stream_is_understood_and_as_long_as_the_whole(service, understood):
-    seeded = {"custom_configuration": {"seed": "1"}, "voice_name": "slt", "sample_rate_hz": RATE}
+    seeded = {"custom_configuration": {"seed": "1"}, "voice_name": "miles", "sample_rate_hz": RATE}
     whole = service.synthesize(SENTENCE, **seeded).audio
     parts = [reply.audio for reply in service.synthesize_online(SENTENCE, **seeded)]
     assert len(parts) > 3
@@ -42,12 +42,12 @@ def test_a_stream_is_understood_and_as_long_as_the_whole(service, understood):
 def test_several_texts_are_spoken_in_one_stream(service, understood):
     half = len(SENTENCE.split()) // 2
     texts = [" ".join(SENTENCE.split()[:half]), " ".join(SENTENCE.split()[half:])]
-    replies = list(service.synthesize_online(texts, voice_name="rms", sample_rate_hz=RATE))
+    replies = list(service.synthesize_online(texts, voice_name="hazel", sample_rate_hz=RATE))
     assert [reply.meta.text.strip() for reply in replies if reply.meta.text] == texts
 
 
 def test_the_voice_of_a_recording_is_taken(service, tmp_path):
-    recorded = service.synthesize(SENTENCE, voice_name="rms", encoding=AudioEncoding.FLAC, sample_rate_hz=RATE).audio
+    recorded = service.synthesize(SENTENCE, voice_name="hazel", encoding=AudioEncoding.FLAC, sample_rate_hz=RATE).audio
     path = tmp_path / "prompt.flac"
     path.write_bytes(recorded)
     reply = service.synthesize(SENTENCE, zero_shot_audio_prompt_file=path, zero_shot_transcript=f"{SENTENCE} ")
@@ -55,7 +55,7 @@ def test_the_voice_of_a_recording_is_taken(service, tmp_path):
 
 
 def test_the_times_of_words_lie_in_the_audio(service):
-    reply = service.synthesize(SENTENCE, voice_name="rms", sample_rate_hz=RATE, enable_word_time_offsets=True)
+    reply = service.synthesize(SENTENCE, voice_name="hazel", sample_rate_hz=RATE, enable_word_time_offsets=True)
     assert [word.word for word in reply.meta.words] == SENTENCE.split()
     assert reply.meta.words[-1].end_time <= 1000 * len(reply.audio) / 2 / RATE + 1
 
@@ -65,7 +65,7 @@ def test_the_listed_voices_can_be_spoken_with(service):
     request = riva_tts_pb2.RivaSynthesisConfigRequest()
     [model] = service.stub.GetRivaSynthesisConfig(request).model_config
     names = [one.partition(":")[0] for one in model.parameters["subvoices"].split(",")]
-    assert {"rms", "slt", "awb"} <= set(names)
+    assert {"hazel", "miles", "george"} <= set(names)
     reply = service.synthesize("Hello.", voice_name=f"{model.parameters['voice_name']}.{names[0]}")
     assert reply.audio
 
@@ -98,7 +98,7 @@ async def test_pipecat_s_service_speaks(server, understood, mode):
         server=server.address,
         use_ssl=False,
         sample_rate=RATE,
-        settings=NvidiaTTSService.Settings(voice="slt", synthesis_mode=mode),
+        settings=NvidiaTTSService.Settings(voice="miles", synthesis_mode=mode),
     )
     down, up = await run_test(service, frames_to_send=[TTSSpeakFrame(text=SENTENCE)])
     assert not [frame for frame in (*down, *up) if isinstance(frame, ErrorFrame)]

@@ -29,7 +29,7 @@ from voxcpm_client.wyoming.caller import Timeouts
 from voxcpm_client.wyoming.service import Service
 from voxcpm_grpc.network.addresses import bound
 
-SLT = SynthesizeVoice(name="slt")
+MILES = SynthesizeVoice(name="miles")
 LONG = "The children played in the snow until dark. " * 40
 
 
@@ -42,7 +42,7 @@ def service(server):
 
 async def test_it_describes_the_models_and_their_voices(service, server):
     async with AsyncClient(server.address) as client:
-        stored = await client.add_reference(await client.say(SENTENCE, voice="rms"), name="Ada")
+        stored = await client.add_reference(await client.say(SENTENCE, voice="hazel"), name="Ada")
         async with service.caller() as caller:
             await send(caller, Describe())
             [event] = await received(caller, "info")
@@ -50,13 +50,13 @@ async def test_it_describes_the_models_and_their_voices(service, server):
     [program] = Info.from_event(event).tts
     assert program.name == "demo"
     assert program.installed and program.supports_synthesize_streaming
-    assert {"rms", "slt", "awb", "Ada"} == {voice.name for voice in program.voices}
+    assert {"hazel", "miles", "george", "Ada"} == {voice.name for voice in program.voices}
     assert all(voice.installed and voice.languages == ["en"] for voice in program.voices)
 
 
 async def test_a_text_is_understood(service, understood):
     async with service.caller() as caller:
-        await send(caller, Synthesize(SENTENCE, SLT))
+        await send(caller, Synthesize(SENTENCE, MILES))
         events = await received(caller, "audio-stop")
         await send(caller, Ping("still here"))
         assert (await received(caller, "pong"))[-1].data == {"text": "still here"}
@@ -68,7 +68,7 @@ async def test_a_text_is_understood(service, understood):
 
 async def test_a_stream_speaks_while_its_text_still_comes(service, understood):
     async with service.caller() as caller:
-        await send(caller, SynthesizeStart(SLT))
+        await send(caller, SynthesizeStart(MILES))
         for word in SENTENCE.split():
             await send(caller, SynthesizeChunk(f"{word} "))
         spoken = await received(caller, "audio-chunk")  # the rest of the text has not been sent
@@ -81,7 +81,9 @@ async def test_a_stream_speaks_while_its_text_still_comes(service, understood):
 
 async def test_the_first_chunk_of_a_sentence_has_its_text(service):
     async with service.caller() as caller:
-        await send(caller, SynthesizeStart(SLT), SynthesizeChunk("Good morning. It is "), SynthesizeChunk("late now."))
+        await send(
+            caller, SynthesizeStart(MILES), SynthesizeChunk("Good morning. It is "), SynthesizeChunk("late now.")
+        )
         await send(caller, SynthesizeStop())
         events = await received(caller, "synthesize-stopped")
     assert [event.data["text"] for event in events if "text" in event.data] == ["Good morning.", "It is late now."]
@@ -98,15 +100,15 @@ def test_the_agent_of_the_page_reports_what_was_heard(service, tmp_path):
 
 
 async def test_the_options_hold_for_callers_that_choose_none(server):
-    flags = ("--voice", "slt", "--seed", "5", "--rate", "24000", "--speed", "2")
+    flags = ("--voice", "miles", "--seed", "5", "--rate", "16000", "--speed", "2")
     with wyoming_service(server.address, *flags) as service:
         async with service.caller() as caller, AsyncClient(server.address) as client:
             await send(caller, Synthesize(SENTENCE))
             events = await received(caller, "audio-stop")
-            expected = await client.say(SENTENCE, voice="slt", seed=5, sample_rate=24000, speed=2)
-            assert AudioStart.from_event(events[0]).rate == 24000
+            expected = await client.say(SENTENCE, voice="miles", seed=5, sample_rate=16000, speed=2)
+            assert AudioStart.from_event(events[0]).rate == 16000
             assert audio_of(events) == expected.samples.tobytes()
-            await send(caller, Synthesize(SENTENCE, SynthesizeVoice(name="rms")))
+            await send(caller, Synthesize(SENTENCE, SynthesizeVoice(name="hazel")))
             other = await received(caller, "audio-stop")
             assert audio_of(other) != audio_of(events)
 
@@ -140,12 +142,12 @@ async def test_a_text_without_words_has_no_audio(service, pieces):
         ([Synthesize("Hello.", SynthesizeVoice(name="nobody"))], "VOICE_NOT_FOUND", "no voice 'nobody'"),
         ([SelectProgram("other"), Synthesize("Hello.")], "MODEL_NOT_FOUND", "'other'"),
         ([Synthesize("Hello.", SynthesizeVoice(language="no such tag"))], "INVALID_REQUEST", "language"),
-        ([Synthesize("Hello.", SynthesizeVoice(name="slt", speaker="2"))], "INVALID_REQUEST", "voice.speaker is '2'"),
+        ([Synthesize("Hello.", SynthesizeVoice(name="miles", speaker="2"))], "INVALID_REQUEST", "voice.speaker is '2'"),
         ([Synthesize("<speak/>", text_format="ssml")], "INVALID_REQUEST", "text_format is 'ssml'"),
         ([SynthesizeStart(text_format="ssml")], "INVALID_REQUEST", "text_format is 'ssml'"),
         ([Event("synthesize", {})], "INVALID_REQUEST", "synthesize needs a text"),
         ([Event("synthesize", {"text": 7})], "INVALID_REQUEST", "synthesize needs a text"),
-        ([Event("synthesize", {"text": "Hello.", "voice": "slt"})], "INVALID_REQUEST", "voice must be an object"),
+        ([Event("synthesize", {"text": "Hello.", "voice": "miles"})], "INVALID_REQUEST", "voice must be an object"),
         ([Event("synthesize", {"text": "Hi.", "voice": {"name": 1}})], "INVALID_REQUEST", "voice.name must be"),
         ([SynthesizeStart(), Event("synthesize-chunk", {"text": []})], "INVALID_REQUEST", "synthesize-chunk needs a"),
         ([SynthesizeStart(), SynthesizeStart()], "INVALID_REQUEST", "came twice"),
@@ -359,7 +361,7 @@ async def test_hostile_callers_change_nothing_for_others(service, server):
 
     async def spoken() -> bytes:
         async with service.caller() as caller:
-            await send(caller, Synthesize(SENTENCE, SLT))
+            await send(caller, Synthesize(SENTENCE, MILES))
             events = await received(caller, "audio-stop")
             assert events[-1].type == "audio-stop", events[-1]
             return audio_of(events)

@@ -20,7 +20,7 @@ import java.util.concurrent.CompletionStage;
 
 public class Upgrades {
     static final String SPEECH =
-            "{\"input\": \"The train arrived ten minutes late.\", \"voice\": \"slt\", \"seed\": 7, \"response_format\": \"pcm\"}";
+            "{\"input\": \"The train arrived ten minutes late.\", \"voice\": \"miles\", \"seed\": 7, \"response_format\": \"pcm\"}";
 
     static HttpClient client = HttpClient.newHttpClient();
 
@@ -76,7 +76,7 @@ public class Upgrades {
             }
         }).get();
         for (String message : new String[] {
-            "{\"type\": \"config\", \"voice\": \"slt\", \"seed\": 7, \"sample_rate\": 24000, \"max_wait\": 0}",
+            "{\"type\": \"config\", \"voice\": \"miles\", \"seed\": 7, \"sample_rate\": 24000, \"max_wait\": 0}",
             "{\"type\": \"text\", \"text\": \"The train arrived ten minutes late.\"}",
             "{\"type\": \"finish\"}"
         }) {

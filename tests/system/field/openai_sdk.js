@@ -70,14 +70,14 @@ async function main() {
   };
   const options = origin ? { fetch: page, dangerouslyAllowBrowser: true } : {};
   const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0, ...options });
-  const speech = { model: "gpt-4o-mini-tts", voice: "slt", input: "Good morning.", response_format: "pcm", seed: 1 };
+  const speech = { model: "gpt-4o-mini-tts", voice: "miles", input: "Good morning.", response_format: "pcm", seed: 1 };
 
   const models = [];
   for await (const model of await client.models.list()) models.push(model.id);
   const whole = Buffer.from(await (await client.audio.speech.create(speech)).arrayBuffer());
   let streamed = 0;
   for await (const part of (await client.audio.speech.create(speech)).body) streamed += part.length;
-  const file = await toFile(readFileSync(recording), "slt.flac", { type: "audio/flac" });
+  const file = await toFile(readFileSync(recording), "miles.flac", { type: "audio/flac" });
   const voice = await client.audio.voices.create({ name: `Ada ${origin}`, audio_sample: file, consent: "signed" });
   const deleted = await client.audio.voices.delete(voice.id);
   const wrong = await errorOf(client.audio.speech.create({ ...speech, voice: "nobody" }));

@@ -33,7 +33,7 @@ PREFLIGHT = {  # of Chromium 143, for OpenAI's package in a page
     "Accept-Language": "en-US,en;q=0.9",
 }
 JSON = {"Content-Type": "application/json", "User-Agent": AGENT}
-SPEECH = json.dumps({"input": "Good morning.", "voice": "slt", "response_format": "pcm"})
+SPEECH = json.dumps({"input": "Good morning.", "voice": "miles", "response_format": "pcm"})
 HANDSHAKE = {
     "Connection": "Upgrade",
     "Pragma": "no-cache",

@@ -17,7 +17,7 @@ from support.servers.waiting import HANG_SECONDS, wait_until
 from websockets.sync.client import connect
 
 COUNT = 500
-SPEECH = {"input": "The train arrived ten minutes late.", "voice": "slt", "seed": 7, "response_format": "pcm"}
+SPEECH = {"input": "The train arrived ten minutes late.", "voice": "miles", "seed": 7, "response_format": "pcm"}
 HANDSHAKE = (
     b"GET /v1/audio/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -73,7 +73,7 @@ def test_half_open_handshakes_do_not_hurt_those_who_speak(site, expected):
     speaking = threading.Thread(target=lambda: found.extend(speech(site.host) for _ in range(2)))
     speaking.start()
     with half_open(site.host), connect(f"ws://{site.host}/v1/audio/stream", **DIRECT) as stream:
-        for message in ({"type": "config", "voice": "slt"}, {"type": "text", "text": "Hello."}, {"type": "finish"}):
+        for message in ({"type": "config", "voice": "miles"}, {"type": "text", "text": "Hello."}, {"type": "finish"}):
             stream.send(json.dumps(message))
         assert any(isinstance(one, bytes) for one in stream)
         speaking.join(HANG_SECONDS)

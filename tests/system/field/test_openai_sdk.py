@@ -19,7 +19,7 @@ PAGE = "https://app.example"
 
 def run(url: str, origin: str) -> dict[str, Any]:
     """What the package got, from a program, or from a page with this origin."""
-    command = ["node", PROGRAM, url, origin, VOICE / "presets/slt.flac"]
+    command = ["node", PROGRAM, url, origin, VOICE / "presets/miles.flac"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

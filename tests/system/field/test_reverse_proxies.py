@@ -33,7 +33,7 @@ def proxy(request, site, tmp_path_factory) -> Iterator[ReverseProxy]:
 
 
 def speech(**fields: object) -> bytes:
-    return json.dumps({"input": "Good morning.", "voice": "slt", "response_format": "pcm", **fields}).encode()
+    return json.dumps({"input": "Good morning.", "voice": "miles", "response_format": "pcm", **fields}).encode()
 
 
 @pytest.mark.parametrize("path", ["/", "/page/main.js", "/page/model.json", "/v1/audio/voices", "/docs/"])
@@ -44,7 +44,7 @@ def test_the_page_and_its_requests_are_served(proxy, path):
 
 def test_the_page_speaks_over_its_websocket(proxy):
     with proxy.websocket("/v1/audio/stream") as socket:
-        for message in ({"type": "config", "voice": "slt"}, {"type": "text", "text": "Good morning."}):
+        for message in ({"type": "config", "voice": "miles"}, {"type": "text", "text": "Good morning."}):
             socket.send(json.dumps(message))
         socket.send(json.dumps({"type": "finish"}))
         messages = list(socket)

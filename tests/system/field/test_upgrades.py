@@ -14,7 +14,7 @@ import pytest
 from support.servers.waiting import HANG_SECONDS
 
 PROGRAM = Path(__file__).parent / "Upgrades.java"
-SPEECH = {"input": "The train arrived ten minutes late.", "voice": "slt", "seed": 7, "response_format": "pcm"}
+SPEECH = {"input": "The train arrived ten minutes late.", "voice": "miles", "seed": 7, "response_format": "pcm"}
 
 
 @pytest.fixture(scope="module")

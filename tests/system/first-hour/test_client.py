@@ -26,7 +26,7 @@ from voxcpm_client import Client
 assert voxcpm_client.__version__[0].isdigit()
 assert Path(voxcpm_client.__file__).with_name("py.typed").exists()
 with Client("{target}") as client:
-    speech = client.say("The children played in the snow until dark.", voice="slt")
+    speech = client.say("The children played in the snow until dark.", voice="miles")
     memory = io.BytesIO()
     speech.save(memory)
     speech.save(Path("path.wav"))
@@ -71,7 +71,7 @@ def type_error(client, server, call: str) -> str:
 
 
 def test_an_unknown_option_is_an_error_with_the_nearest_name(client, server):
-    assert "did you mean 'voice'" in type_error(client, server, "say('Hello.', vioce='slt')")
+    assert "did you mean 'voice'" in type_error(client, server, "say('Hello.', vioce='miles')")
 
 
 @pytest.mark.parametrize("call", ["say(None)", "speak(None)"])

@@ -24,7 +24,7 @@ def debugged(client, serve):
     """The log of a server that has spoken two sentences, with `--log-level debug`."""
     with serve("--log-level=debug") as served:
         done = client.run(
-            *("voxcpm-grpc", "say", "The train was late. We waited.", "--voice", "slt"),
+            *("voxcpm-grpc", "say", "The train was late. We waited.", "--voice", "miles"),
             *("--target", served.address, "--out", "debugged.wav"),
         )
         assert done.code == 0, done.errors
@@ -58,7 +58,7 @@ def test_the_line_of_an_rpc_says_what_it_did(debugged):
     [line] = [line for line in debugged.splitlines() if " rpc id=" in line and "method=Generate" in line]
     said = dict(re.findall(r"(\w+)=(\S+)", line))
     assert re.match(r"(ipv4:)?127\.0\.0\.1", said["peer"])
-    assert said["voice"] == "slt"
+    assert said["voice"] == "miles"
     assert said["characters"] == str(len("The train was late. We waited."))
     queued, first, audio = (float(said[key]) for key in ("queue_seconds", "first_audio_seconds", "audio_seconds"))
     assert queued >= 0 and first > 0 and audio > 1

@@ -10,7 +10,7 @@ import pytest
 from support.clients.newcomer import ROOT
 
 PAGE = (ROOT / "docs/other-languages.md").read_text("utf-8")
-SAY = 'voxcpm-grpc say "The train arrived ten minutes late." --voice slt --seed 7'
+SAY = 'voxcpm-grpc say "The train arrived ten minutes late." --voice miles --seed 7'
 PROTO = "from importlib.resources import files; print(files('voxcpm_grpc.v1') / 'tts.proto')"
 
 
@@ -36,7 +36,7 @@ def test_the_node_example_of_the_documentation_speaks(client, server, proto):
     assert "defaults: true" in program
     (client.checkout / "hello.js").write_text(program, "utf-8")
     (client.checkout / "protos").symlink_to(proto.parents[2])
-    assert "voice slt at 16000 Hz" in client.shell("node hello.js")
+    assert "voice miles at 24000 Hz" in client.shell("node hello.js")
     with wave.open(str(client.checkout / "hello-node.wav")) as file:
         assert len(file.readframes(10**7)) > 10_000
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+RATE = 24000  # of the bundled voice
 METHOD = "voxcpm_grpc.v1.VoxCPMService"
 TEXT = "The children played in the snow until dark."
 BY_NAME = """
@@ -20,18 +21,18 @@ with Client("{target}") as client:
 """
 
 
-def record(path: Path, samples: np.ndarray, rate: int = 16000) -> Path:
+def record(path: Path, samples: np.ndarray) -> Path:
     """Write float samples as a WAV file."""
     with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, rate, 0, "NONE", ""))
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
         file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
     return path
 
 
 @pytest.fixture(scope="module")
 def spoken(client, server) -> np.ndarray:
-    """Speech at 16 kHz: a good recording."""
-    client.shell(f'voxcpm-grpc say "{TEXT} {TEXT}" --voice slt --seed 3 --out spoken.wav')
+    """Speech at RATE: a good recording."""
+    client.shell(f'voxcpm-grpc say "{TEXT} {TEXT}" --voice miles --seed 3 --out spoken.wav')
     with wave.open(str(client.checkout / "spoken.wav")) as file:
         return np.frombuffer(file.readframes(file.getnframes()), "<i2") / 32768
 
@@ -61,7 +62,7 @@ def ann(store) -> str:
     return store("Ann")
 
 
-@pytest.mark.parametrize("voice", ["Ann", "slt", "id"])
+@pytest.mark.parametrize("voice", ["Ann", "miles", "id"])
 def test_every_client_speaks_with_a_name_or_an_id(client, server, ann, voice):
     name = ann if voice == "id" else voice
     done = client.run("voxcpm-grpc", "say", "Hello.", "--voice", name, "--out", "named.wav")
@@ -90,9 +91,9 @@ def test_update_voice_renames(client, server, store, spoken):
 
 
 def test_presets_are_shown_like_voices(client, server):
-    done = client.run("voxcpm-grpc", "voices", "show", "slt")
+    done = client.run("voxcpm-grpc", "voices", "show", "miles")
     assert done.code == 0, done.errors
-    assert "slt" in done.output
+    assert "miles" in done.output
 
 
 def clone(client, samples: np.ndarray):
@@ -101,7 +102,7 @@ def clone(client, samples: np.ndarray):
 
 
 def test_a_silent_recording_is_refused_with_its_level(client, server):
-    done = clone(client, np.zeros(3 * 16000))
+    done = clone(client, np.zeros(3 * RATE))
     assert done.code == 1
     assert re.search(r"silent.* -?\d+", done.errors)
 
@@ -112,20 +113,20 @@ def test_a_silent_recording_is_refused_with_its_level(client, server):
 )
 def test_a_poor_recording_is_refused_or_warned_about_with_the_figure(client, server, spoken, flaw, figure):
     noise = np.random.default_rng(1).normal(0, 0.1, len(spoken))
-    samples = {"short": spoken[8000:16000], "clipped": spoken * 20, "noise": noise}[flaw]
+    samples = {"short": spoken[RATE // 2 : RATE], "clipped": spoken * 20, "noise": noise}[flaw]
     lines = clone(client, samples).errors.splitlines()
     assert [line for line in lines if flaw in line.lower() and re.search(figure, line)], lines
 
 
 @pytest.mark.parametrize("text", ["Привет, как дела?", "今天天气很好。"])
 def test_a_script_that_the_model_does_not_know_is_spoken_with_a_warning(client, server, text):
-    done = client.run("voxcpm-grpc", "say", text, "--voice", "slt", "--out", "foreign.wav")
+    done = client.run("voxcpm-grpc", "say", text, "--voice", "miles", "--out", "foreign.wav")
     assert done.code == 0, done.errors
     assert "warning" in done.errors.lower()
-    config = {"config": {"conditioning": {"preset": "slt"}}}
+    config = {"config": {"conditioning": {"preset": "miles"}}}
     assert '"warnings"' in call(client, server, "Generate", config, {"text": text})
 
 
 def test_english_gets_no_warning(client, server):
-    done = client.run("voxcpm-grpc", "say", TEXT, "--voice", "slt", "--out", "english.wav")
+    done = client.run("voxcpm-grpc", "say", TEXT, "--voice", "miles", "--out", "english.wav")
     assert "warning" not in done.errors.lower()

@@ -34,7 +34,7 @@ class Site:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     voices = tmp_path_factory.mktemp("voices")
-    flags = ("--http", "127.0.0.1:0", "--http.voice-aliases", "nova=slt,alloy=rms")
+    flags = ("--http", "127.0.0.1:0", "--http.voice-aliases", "nova=miles,alloy=hazel")
     with serving(voices, *flags, model="demo") as server:
         found = re.search(r"HTTP is at (http://\S+)", server.log)
         assert found

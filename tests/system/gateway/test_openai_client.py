@@ -87,7 +87,7 @@ def test_models_are_listed_and_found(client):
 
 
 def test_a_voice_is_created_used_and_deleted(client):
-    recording = speak(client, voice="slt", response_format="wav").read()
+    recording = speak(client, voice="miles", response_format="wav").read()
     voice = client.audio.voices.create(
         name="Ada", audio_sample=("ada.wav", io.BytesIO(recording), "audio/wav"), consent="signed"
     )

@@ -20,9 +20,9 @@ def test_open_webui_discovers_without_a_header_and_speaks_without_a_format(http,
     models = http.get("/v1/audio/models").json()["models"]
     voices = http.get("/v1/audio/voices").json()["voices"]
     assert all(isinstance(model["id"], str) for model in models)
-    assert {voice["id"]: voice["name"] for voice in voices}["slt"] == "slt"
+    assert {voice["id"]: voice["name"] for voice in voices}["miles"] == "miles"
     headers = {"authorization": "Bearer sk-anything", "x-openwebui-user-id": "7"}
-    body = {"model": "tts-1", "input": SENTENCE, "voice": "slt"}
+    body = {"model": "tts-1", "input": SENTENCE, "voice": "miles"}
     response = http.post("/v1/audio/speech", json=body, headers=headers)
     assert response.headers["content-type"] == "audio/mpeg"
     understood(samples(response.content))
@@ -73,7 +73,7 @@ async def test_pipecat_s_service_speaks(site, understood):
 
 async def test_twenty_callers_at_once_are_all_served(site):
     async with httpx2.AsyncClient(base_url=site.url, timeout=TIMEOUT, trust_env=False) as http:
-        body = {"input": "Good morning.", "voice": "slt", "response_format": "pcm", "seed": 1}
+        body = {"input": "Good morning.", "voice": "miles", "response_format": "pcm", "seed": 1}
         replies = await asyncio.gather(*(http.post("/v1/audio/speech", json=body) for _ in range(20)))
     assert {reply.status_code for reply in replies} == {200}
     lengths = {len(reply.content) for reply in replies}

@@ -28,7 +28,7 @@ from voxcpm_server.auth.keys import create
 SCREEN = 80  # lines
 NO_SUCH_VOICE = {"grpcurl": 64 + 5, "buf": 8 * 5}  # exit statuses; the others end with 1
 SEED = 7  # of the programs
-RATE = 16000
+RATE = 24000  # of the bundled voice
 
 pytestmark = pytest.mark.timeout(600)  # a C++ program is built
 
@@ -67,7 +67,7 @@ def test_text_is_spoken_as_it_arrives_and_the_end_of_the_input_ends_the_stream(p
         assert process.poll() is None  # it waits for more text
         _, said = process.communicate(b"It was dark and cold.\n", timeout=HANG_SECONDS)
     assert process.returncode == 0, said.decode()
-    heard = judge.Recognizer().transcribe(samples(out))
+    heard = judge.Recognizer().transcribe(judge.heard(samples(out), RATE))
     assert judge.word_errors(f"{call.text} It was dark and cold.", heard).rate <= 0.3, heard
 
 

@@ -92,7 +92,7 @@ spl_autoload_register(function ($class) {
 });
 use VoxcpmGrpc\V1\{AudioChunk, Conditioning, GenerateConfig, GenerateRequest, Sampling, TurnConfig};
 $sampling = (new Sampling())->setSeed(PHP_INT_MAX);
-$config = (new GenerateConfig())->setConditioning((new Conditioning())->setVoice("slt"));
+$config = (new GenerateConfig())->setConditioning((new Conditioning())->setVoice("miles"));
 $request = (new GenerateRequest())->setConfig($config->setTurn((new TurnConfig())->setSampling($sampling)));
 $chunk = new AudioChunk();
 $chunk->mergeFromString(base64_decode(stream_get_contents(STDIN)));
@@ -112,7 +112,7 @@ def test_one_rule_of_an_autoloader_finds_all_classes_of_php(folder):
     library = os.pathsep.join([str(debian() / "usr/share/php"), "/usr/share/php"])
     text = base64.b64encode(sent.SerializeToString()).decode()
     received, seed, audio = json.loads(run(php, *options, "exchange.php", folder=folder, text=text, LIBRARY=library))
-    config = pb.GenerateConfig(conditioning=pb.Conditioning(voice="slt"))
+    config = pb.GenerateConfig(conditioning=pb.Conditioning(voice="miles"))
     config.turn.sampling.seed = 2**63 - 1
     assert pb.GenerateRequest.FromString(base64.b64decode(received)) == pb.GenerateRequest(config=config)
     assert (seed, audio) == (2**63 - 1, "abc")

@@ -64,7 +64,7 @@ from voxcpm_client import (
 )
 
 version: str = voxcpm_client.__version__
-options: SpeechOptions = {"voice": "slt", "seed": 7, "segmentation": "manual", "timeout": None}
+options: SpeechOptions = {"voice": "miles", "seed": 7, "segmentation": "manual", "timeout": None}
 CALM: TurnOptions = {"style": "calm", "seed": 8, "speed": 0.9, "volume_gain_db": -3}
 stored: VoiceOptions = {"name": "Ada", "labels": {"team": "a"}, "ttl": 60.0, "lora": "anna"}
 noise: npt.NDArray[np.float32] = np.zeros(16000, np.float32)

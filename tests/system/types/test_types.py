@@ -21,7 +21,7 @@ from voxcpm_client import Client
 
 client = Client(retry=3)
 client.say(None)
-client.say("Hello.", vioce="slt")
+client.say("Hello.", vioce="miles")
 client.add_reference(7)
 speech: int = client.say("Hello.")
 """

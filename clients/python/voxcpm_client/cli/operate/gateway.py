@@ -70,8 +70,8 @@ def _each(check: Callable[[str], str]) -> Callable[..., tuple[str, ...]]:
     multiple=True,
     callback=labels,
     metavar="NAME=VOICE",
-    help="Let callers ask for VOICE by NAME, such as alloy=slt. Can be repeated. OpenAI's names without an alias stand "
-    "for the presets of the model.",
+    help="Let callers ask for VOICE by NAME, such as alloy=miles. Can be repeated. OpenAI's names without an alias "
+    "stand for the presets of the model.",
 )
 @click.option(
     "--allowed-host",
