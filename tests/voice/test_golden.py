@@ -41,7 +41,7 @@ def test_its_presets_are_encoded_as_by_the_official_package():
     tensors = goldens.load("hifi", goldens.VOICE).tensors
     preset = json.loads((VOICE / "presets" / "presets.json").read_text())[0]
     recording = (VOICE / "presets" / preset["recording"]).read_bytes()
-    waveform = decode(recording, target_rate=16000, max_seconds=10, max_bytes=1 << 20).waveform
+    waveform = decode(recording, target_rate=24000, max_seconds=10, max_bytes=1 << 20).waveform
     codec = engine(checkpoint=VOICE, slots=1).model.codec
     with torch.inference_mode():
         for role in ("prompt", "reference"):

@@ -56,6 +56,7 @@ def load(name: str, folder: Path = GOLDENS) -> Golden:
         sampling=Sampling(
             cfg_value=entry["cfg_value"],
             inference_timesteps=entry["timesteps"],
+            temperature=1.0,  # the official package has no other
             min_steps=entry["min_len"],
             max_steps=entry["max_len"],
         ),
