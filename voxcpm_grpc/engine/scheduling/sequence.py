@@ -201,6 +201,10 @@ class Sequence:
         """Its prompt is in the cache, and its first step on this engine was not launched."""
         return self.prefilled and self.launched == self.resumed
 
+    def needs_page(self, page_size: int) -> bool:
+        """True if the position of the next step is not in its pages."""
+        return len(self.pages) * page_size <= self.length
+
     @property
     def unsent(self) -> int:
         """Chunks that its client has not taken, by the last report of the front, which covers RISE_CHUNKS or more."""
