@@ -231,7 +231,7 @@ class Engine:
             self._in_flight.wait_until_generated()
         elif self._in_flight:
             self._unread, self._in_flight = self._in_flight, None
-            if not self._unread.foresee():
+            if not self._unread.read_stop_flags():
                 self._read_frames()
 
     def step(self) -> list[Result]:

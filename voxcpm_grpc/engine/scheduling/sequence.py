@@ -123,8 +123,8 @@ class Sequence:
         self.limit += taken
         self.is_slow = self.is_slow and self.unsent >= RISE_CHUNKS
 
-    def foresee(self, *, stop: bool) -> None:
-        """Take note, before its audio comes, of whether the last launched step stops the speech."""
+    def note_stop(self, *, stop: bool) -> None:
+        """Take note of the stop flag of the last launched step, whose audio has not reached the host."""
         self.stops = stop and self.launched > self.plan.least_steps
 
     def deliver(self, samples: np.ndarray | None, *, stop: bool) -> FinishReason | None:
