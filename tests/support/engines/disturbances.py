@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
 from support.engines.tiny import Outcome, at_rest, collect, run
 
@@ -108,7 +109,7 @@ def break_launches(eng: Engine, draws: random.Random, share: float) -> list[str]
     failed: list[str] = []
     launches = in_a_row = 0
 
-    def breaking(name, launch):
+    def breaking(name: str, launch: Any) -> Any:
         def call(*args):
             nonlocal launches, in_a_row
             launches += 1
