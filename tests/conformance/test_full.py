@@ -144,18 +144,22 @@ async def test_voices_beyond_the_limits_are_refused(callers: Callers) -> None:
 async def test_requests_beyond_slots_and_queue_are_refused(callers: Callers) -> None:
     """One stream has the slot for seconds, another one waits for it, and there is no room for a third.
 
-    No call has a deadline: a slow server would refuse it, as the wait for the slot is estimated.
+    The others are batch requests: an interactive one gets the slot as soon as the listener of the stream has seconds of
+    audio left, which depends on the speed of the host. The audio of the stream is small, so that the stream does not
+    wait for its reader. No call has a deadline: a slow server would refuse it, as the wait for the slot is estimated.
     """
+    telephone = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_MULAW, sample_rate_hz=8000)
     async with connections(callers["a"], callers["a"], callers["b"]) as (holder, first, second):
         call = holder.Generate(timeout=None)
-        for body in (config(5000), LONG * 3, pb.Flush()):
+        for body in (config(5000, output=telephone), LONG * 3, pb.Flush()):
             await call.write(message(body))
         while not (await call.read()).sample_count:
             pass
         reading = asyncio.create_task(read_on(call))
-        impatient = config(max_queue_time=Duration(nanos=100_000_000))
+        impatient = config(max_queue_time=Duration(nanos=100_000_000), priority=pb.PRIORITY_BATCH)
         await check_full(second.speak(impatient, "Hello.", seconds=None), "no slot became free within 0.1 s")
-        ends = [service.speak(config(), "Hello.", seconds=None) for service in (first, second)]
+        patient = config(priority=pb.PRIORITY_BATCH)
+        ends = [service.speak(patient, "Hello.", seconds=None) for service in (first, second)]
         speaking = {asyncio.create_task(end) for end in ends}
         (refused,), (waiting,) = await asyncio.wait(speaking, return_when=asyncio.FIRST_COMPLETED)
         await check_full(refused, "all slots are in use and 1 requests wait, the limit is 1")

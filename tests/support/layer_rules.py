@@ -14,6 +14,7 @@ network: errors
 aio:
 logs:
 progress:
+imports:
 helper_process:
 abilities: errors
 request: abilities errors
@@ -67,7 +68,7 @@ engine: engine.device engine.start engine.scheduling models models.base attentio
     models.families lora_files request progress logs errors machine
 ipc: helper_process request progress logs errors
 worker: ipc engine.load engine.start.compilation engine.scheduling.adapters settings checkpoint request progress logs
-    errors
+    imports errors
 pool: ipc lora_files request progress logs aio errors text
 pool.engines: pool worker ipc helper_process settings lora_files request progress logs aio errors
 pool.ray: pool.engines pool worker ipc settings request progress logs aio errors
@@ -204,7 +205,7 @@ voxcpm_client.cli.inspect: voxcpm_client.cli.speak voxcpm_client.cli.terminal vo
     text
 voxcpm_client.cli.operate: voxcpm_client.cli.inspect voxcpm_client.cli.speak voxcpm_client.cli.terminal voxcpm_client
     voxcpm_client.wyoming voxcpm_client.transport voxcpm_gateway voxcpm_server.main voxcpm_server.auth
-    engine.start.memory settings.sources checkpoint hub aio network errors text
+    engine.start.memory settings.sources checkpoint hub imports aio network errors text
 voxcpm_client.cli: voxcpm_client.cli.operate voxcpm_client.cli.inspect voxcpm_client.cli.speak
     voxcpm_client.cli.terminal voxcpm_client.errors text
 benchmarks.front: voxcpm_server.fronts voxcpm_server.app voxcpm_server.speech voxcpm_server.wire voxcpm_server.values

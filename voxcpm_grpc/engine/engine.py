@@ -55,7 +55,7 @@ class Engine:
     of their own. Otherwise it is launched with the first part.
 
     A model with late audio says earlier which streams stop. The audio of a round is then read when the next one was
-    launched, or before that if a stream waits for a slot that an end may free.
+    launched, or before that if a stream waits for a slot, or needs a page, that an end may free.
     """
 
     def __init__(
@@ -71,8 +71,7 @@ class Engine:
         self.info = info = replace(model.info, max_queue=settings.max_queue)
         slots, max_len = info.max_slots, info.max_model_len
         budget = PrefillBudget(tokens, tokens) if (tokens := settings.prefill_tokens) else PREFILL_BUDGETS[device.type]
-        self.model = model
-        self.prefix_caching = settings.prefix_caching
+        self.model, self.prefix_caching = model, settings.prefix_caching
         self.compilation: Compilation | None = None  # its owner may compile parts for later starts with it
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
         sized = (model, on_device, settings.page_size, budget.most)
@@ -189,6 +188,7 @@ class Engine:
         self._jobs.cancel(id)
         self.adapters.cancel(id)
         self._results = [result for result in self._results if result[0] != id]
+        self._kept_speech = deque(end for end in self._kept_speech if end[0] != id)
         if sequence := self._sequences.get(id):
             self._counts["cancelled"] += 1
             self._end(sequence)
@@ -231,7 +231,7 @@ class Engine:
             self._in_flight.wait_until_generated()
         elif self._in_flight:
             self._unread, self._in_flight = self._in_flight, None
-            if not self._unread.foresee():
+            if not self._unread.read_stop_flags():
                 self._read_frames()
 
     def step(self) -> list[Result]:
@@ -249,7 +249,7 @@ class Engine:
             self._advance(joins=True)
         idle = False
         if not self._in_flight:
-            if self._unread and self.scheduler.has_candidate:
+            if self._unread and (self.scheduler.has_candidate or self.scheduler.lacks_pages):
                 self._read_frames()
             work = self.scheduler.schedule(monotonic())
             if work:

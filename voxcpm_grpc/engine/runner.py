@@ -44,20 +44,20 @@ class InFlight:
 
     frames: list[tuple[list[Sequence], HostCopy]]
     generated: torch.cuda.Event | None  # it is recorded when all steps are generated; None: they are
-    stops: HostCopy | None = None  # bool [slots]: the steps that end a speech, if they come before late audio
+    stop_flags: HostCopy | None = None  # those of the model, bool [slots], which come before late audio
 
     def wait_until_generated(self) -> None:
         """Wait until all steps of the round are generated."""
         if self.generated is not None:
             self.generated.synchronize()
 
-    def foresee(self) -> bool:
+    def read_stop_flags(self) -> bool:
         """Wait until it is known which streams stop with the round, and tell them. False if only the audio says it."""
-        if self.stops is None:
+        if self.stop_flags is None:
             return False
-        stops = self.stops.wait()
+        flags = self.stop_flags.wait()
         for sequence in (one for group, _ in self.frames for one in group if not one.ended):
-            sequence.foresee(stop=bool(stops[sequence.slot]))
+            sequence.note_stop(stop=bool(flags[sequence.slot]))
         return True
 
     def ready(self) -> bool:
@@ -116,8 +116,9 @@ class Runner:
         if not frames:
             return InFlight(frames, None)
         if self._graphs is not None:
-            return InFlight(frames, self._graphs.generated, self._graphs.stops)
-        return InFlight(frames, None, HostCopy(self.model.stops(self.slots.state)) if self.model.late_audio else None)
+            return InFlight(frames, self._graphs.generated, self._graphs.stop_flags)
+        late = self.model.late_audio
+        return InFlight(frames, None, HostCopy(self.model.stop_flags(self.slots.state)) if late else None)
 
     @torch.inference_mode()
     def advance(self, steps: list[Sequence], joined: Round) -> None:

@@ -358,8 +358,8 @@ class SpeechModel(ABC):
         model with late audio waits for it before it overwrites what `decode` reads.
         """
 
-    def stops(self, state: SlotState) -> Tensor:
-        """Bool [slots]: the speech of a slot stops with the step that was generated last."""
+    def stop_flags(self, state: SlotState) -> Tensor:
+        """Bool [slots]: `Frame.stop` of the step of each slot that was generated last."""
         raise NotImplementedError("a model with late audio implements this")
 
     @abstractmethod

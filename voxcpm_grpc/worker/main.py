@@ -17,6 +17,7 @@ import zmq
 from voxcpm_grpc import checkpoint, progress
 from voxcpm_grpc.engine.start.compilation import compile_later
 from voxcpm_grpc.errors import StartupError, VoxCPMError
+from voxcpm_grpc.imports import importing
 from voxcpm_grpc.ipc.messages import Ready, StartFailed, Starting
 from voxcpm_grpc.ipc.process import set_title, set_up
 from voxcpm_grpc.ipc.sockets import OWNER, Addresses, EngineSocket
@@ -24,7 +25,6 @@ from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.dispatcher import Dispatcher, EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer, sending_heartbeats
-from voxcpm_grpc.worker.imports import importing
 
 logger = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from voxcpm_grpc import checkpoint, logs
+from voxcpm_grpc.imports import importing
 from voxcpm_grpc.ipc.process import set_title
 from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
-from voxcpm_grpc.worker.imports import importing
 
 logger = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from support.servers.waiting import HANG_SECONDS
 
 PROGRAM = Path(__file__).parents[2] / "support/clients/forking.py"
 AFTER_CLOSE = PROGRAM.with_name("forks_after_close.py")
+DURING_SHUTDOWN = PROGRAM.with_name("forks_during_shutdown.py")
 REFUSED = "child: UnusableClient: gRPC does not work in this process, because it was forked"
 REMEDY = "close the clients before the fork, make the first call after it, or start processes with spawn"
 
@@ -53,6 +54,11 @@ def test_a_child_works_if_no_client_is_open_at_the_fork(server, before, after):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the threads of a process by name")
 def test_no_thread_of_grpc_holds_a_lock_when_a_process_forks_after_close(server):
     assert fork(server.target, program=AFTER_CLOSE) == ["threads:"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the threads of a process by name")
+def test_a_thread_that_starts_while_the_threads_are_read_is_waited_for(server):
+    assert fork(server.target, program=DURING_SHUTDOWN) == ["threads:"]
 
 
 def test_a_child_may_close_the_client_of_its_parent(server):

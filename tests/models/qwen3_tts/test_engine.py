@@ -14,8 +14,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.engines.disturbances import break_launches, disturb
 from support.engines.qwen3 import TEXT, asks, checkpoint, cloned, codes_of, engine, load, shared, voices
-from support.engines.tiny import Outcome, at_rest, collect, finished, run, run_arriving
+from support.engines.tiny import Lagging, Outcome, at_rest, collect, finished, run, run_arriving
 from support.engines.tiny import engine as any_engine
 
 from voxcpm_grpc.engine.engine import Engine
@@ -67,6 +68,15 @@ def test_in_a_batch_as_alone(variant):
 def test_in_chunks_of_the_prompt_while_others_run(variant):
     eng = engine(variant, prefill_tokens=7, page_size=32)
     check(run_arriving(eng, asks(variant)), variant)
+
+
+@pytest.mark.parametrize(("variant", "share_of_faults"), [("custom17", 0.0), ("base17", 0.08), ("design", 0.0)])
+def test_cancelled_moved_and_broken_as_alone(variant, share_of_faults, monkeypatch):
+    monkeypatch.setattr("voxcpm_grpc.engine.runner.HostCopy", Lagging)  # the audio is late, as on a GPU
+    eng, draws = engine(variant, slots=3, page_size=32), random.Random(1)
+    failed = break_launches(eng, draws, share_of_faults)
+    check(disturb(eng, asks(variant), draws), variant)
+    assert bool(failed) == bool(share_of_faults)
 
 
 @pytest.mark.parametrize(("variant", "positions"), [("custom17", 128), ("base17", 112)])

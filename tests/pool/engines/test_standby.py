@@ -13,26 +13,22 @@ import psutil
 import pytest
 from support.doubles.fake_engine import LoadForever, MakeFake, NotePid
 from support.engines.standby import KEPT, engines, prepared
-from support.servers.processes import children, is_gone
+from support.servers.processes import children, command_of, is_gone, open_files
 from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.pool.engines.local import EngineProcess
 from voxcpm_grpc.pool.engines.standby import NAME, Standby
 
 
-def title(pid: int) -> str:
-    return " ".join(psutil.Process(pid).cmdline()).strip()
-
-
 async def test_the_standby_process_becomes_the_engine_that_replaces_a_lost_one(tmp_path, caplog):
     caplog.set_level("INFO")
     async with engines(Standby(NotePid(tmp_path), KEPT)) as running:
         waiting = await prepared(running.standby)
-        assert title(waiting) == f"voxcpm-grpc {NAME}"
+        assert command_of(psutil.Process(waiting)) == f"voxcpm-grpc {NAME}"
         os.kill(waiting, signal.SIGINT)  # Ctrl-C of a terminal reaches it
         await running.lose("engine 0")
         assert running.pid() == waiting
-        assert title(waiting) == "voxcpm-grpc engine 0"
+        assert command_of(psutil.Process(waiting)) == "voxcpm-grpc engine 0"
         assert f"engine 0 starts in the standby process, {waiting}" in caplog.text
         await running.speak()
         assert running.pool.replicas[0].restarts.count == 1
@@ -55,7 +51,7 @@ async def test_a_standby_process_that_ends_is_replaced_and_no_engine_notices(tmp
     [("auto", "cpu", 0), ("auto", "cuda:0", 1), ("off", "cuda:0", 0), ("on", "cpu", 1)],
 )
 async def test_the_setting_says_for_which_devices_a_process_is_kept(tmp_path, kept, device, expected):
-    before, files = children(), psutil.Process().num_fds()
+    before, files = children(), open_files()
     standby = Standby(NotePid(tmp_path), kept)
     standby.keep(device)
     if expected:
@@ -63,7 +59,7 @@ async def test_the_setting_says_for_which_devices_a_process_is_kept(tmp_path, ke
     assert len(children() - before) == expected
     await standby.close()
     assert children() <= before
-    assert psutil.Process().num_fds() <= files
+    assert open_files() <= files
     await standby.close()  # a second time
 
 

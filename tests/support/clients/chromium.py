@@ -87,6 +87,8 @@ class Page:
         self.command("Emulation.setTouchEmulationEnabled", enabled=phone)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.command("Emulation.setEmulatedMedia", features=[scheme])
+        # Chromium may load the icon of the page that was open before in the next one, whose policy refuses it.
+        driver.get("about:blank")
         driver.get_log("browser")
         self.origin = address if "://" in address else f"http://{address}"
         fresh = self.command(

@@ -257,7 +257,7 @@ class Toy(base.SpeechModel):
         own.stop.index_copy_(0, slot, codes[0] % END == 0)
         own.finite.index_copy_(0, slot, own.good[slot])
 
-    def stops(self, state: base.SlotState) -> Tensor:
+    def stop_flags(self, state: base.SlotState) -> Tensor:
         return state.model.stop
 
     @torch.inference_mode()

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from multiprocessing import resource_tracker
+
 import psutil
 
 
 def children() -> set[int]:
-    """All but the one with which Python watches over what its processes share."""
+    """All that run, but the one with which Python watches over what its processes share."""
     found = psutil.Process().children(recursive=True)
-    return {child.pid for child in found if "resource_tracker" not in " ".join(child.cmdline())}
+    return {child.pid for child in found if (command := command_of(child)) and "resource_tracker" not in command}
+
+
+def command_of(process: psutil.Process) -> str:
+    """The command line, or the title; empty if the process has just ended."""
+    try:
+        return " ".join(process.cmdline()).strip()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def open_files() -> int:
+    """The files that this process has open, always with the pipe of the process that Python starts with the first."""
+    resource_tracker.ensure_running()
+    return psutil.Process().num_fds()
 
 
 def is_gone(pid: int | None) -> bool:

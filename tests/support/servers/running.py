@@ -28,6 +28,8 @@ UNTIMED = (
     "--drain-delay-seconds",
     "0",
 )
+PROGRAM = ("-m", "voxcpm_client")
+FIXED_SEEDS = (Path(__file__).with_name("fixed_seeds.py"),)
 ADMIN = re.compile(r"the admin service listens on (\S+)")
 FAULTS = re.compile(r" ERROR |Traceback|never retrieved|never awaited|Exception ignored|code=(INTERNAL|UNKNOWN) ")
 
@@ -69,14 +71,16 @@ def serving(
     model: Path | str = TINY,
     family: Sequence[str] = NO_COMPILER,
     environment: Mapping[str, str] | None = None,
+    program: Sequence[str | Path] = PROGRAM,
 ) -> Iterator[Server]:
     """Serve a model on a free port, with the voice store at a URL, until the end of the block.
 
     family: flags that its family has
     environment: variables that the processes get beside those of this one
+    program: `voxcpm-grpc`, or FIXED_SEEDS for speech that is the same in each run also if a client gives no seed
     """
     light = ("--decode-workers", "1", *family)
-    command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", "127.0.0.1:0", *light]
+    command = [sys.executable, *program, "serve", "--listen", "127.0.0.1:0", *light]
     with tempfile.NamedTemporaryFile("w+", prefix="voxcpm-", suffix=".log") as log:
         process = subprocess.Popen(
             [*command, "--model", str(model), "--voices.url", str(voices), *UNTIMED, *flags],

@@ -9,6 +9,7 @@ import sys
 import grpc
 import psutil
 import pytest
+from support.servers.processes import command_of
 from support.servers.running import Server, serving
 from support.servers.streams import texts
 from support.servers.waiting import HANG_SECONDS, wait_until
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.timeout(400)
 def pids(server: Server, title: str) -> list[int]:
     """The processes whose titles begin so."""
     children = psutil.Process(server.process.pid).children()
-    return [one.pid for one in children if " ".join(one.cmdline()).startswith(f"voxcpm-grpc {title}")]
+    return [one.pid for one in children if command_of(one).startswith(f"voxcpm-grpc {title}")]
 
 
 def speak(server: Server) -> int:

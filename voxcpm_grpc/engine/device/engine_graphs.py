@@ -105,7 +105,7 @@ class EngineGraphs:
         With `some_later`, intermediate sizes are left to `capture_next`, and larger ones serve until then.
         """
         self._parts = parts = StepParts(model, slots, kv, prefill_tokens, staging)
-        self._late_stops = model.stops(slots.state) if model.late_audio else None
+        self._late_flags = model.stop_flags(slots.state) if model.late_audio else None
         self.encoded = parts.encoded
         tokens, entries = token_buckets(prefill_tokens), entry_buckets(prefill_tokens) if model.encodes else []
         sizes, advanced = generate_buckets(parts.scratch), advance_buckets(parts.scratch)
@@ -130,7 +130,7 @@ class EngineGraphs:
         parts.decoded.record(audio.stream)  # captured kernels wait for its last record before the replay
         self._advance = capture(parts.advance, advanced)
         self.generated = torch.cuda.Event()  # the last steps were generated when it is recorded
-        self.stops: HostCopy | None = None  # of these steps, bool [slots], for a model with late audio
+        self.stop_flags: HostCopy | None = None  # of these steps, bool [slots], for a model with late audio
         # `_rows` and `padded` give the sizes of language models without adapters. Their graphs come last: a size that
         # has one then has a graph of it or of a smaller one in all other calls, and of the same one with adapters.
         generating = [graph for graphs in self._generate.values() for graph in graphs.values()]
@@ -175,7 +175,7 @@ class EngineGraphs:
 
     def generate(self, slots: np.ndarray, variant: Hashable, *, adapted: bool) -> HostCopy:
         """Generate and decode a step of these slots."""
-        if self._late_stops is None:
+        if self._late_flags is None:
             self.wait_for_audio()
         count = len(slots)
         self._parts.slots.put(slots, self._rows(count))
@@ -184,8 +184,8 @@ class EngineGraphs:
         self.generated.record()
         self._audio_stream.wait_event(self.generated)
         with torch.cuda.stream(self._audio_stream):
-            if self._late_stops is not None:
-                self.stops = HostCopy(self._late_stops)
+            if self._late_flags is not None:
+                self.stop_flags = HostCopy(self._late_flags)
                 self._parts.audio_slots.put(slots, self._decode.bucket(count))
             frames = self._decode.replay(count)
             self._parts.decoded.record()
@@ -195,7 +195,7 @@ class EngineGraphs:
         """Run the language models on what these slots have just generated."""
         size = self._rows(len(slots))
         if not self._parts.slots.holds(slots, size):
-            if self._late_stops is None:
+            if self._late_flags is None:
                 self.wait_for_audio()  # it may still read other slots there
             self._parts.slots.put(slots, size)
         self._advance[adapted].replay(size)

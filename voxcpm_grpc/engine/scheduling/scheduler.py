@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
 PLAYBACK_MARGIN = 0.1  # a stream may skip a round only while its user has more seconds of audio left
 AHEAD_MARGIN = 1.0  # seconds of audio with which a stream skips long rounds for others that run dry
 ROUND_MEMORY = 0.9  # the time of a round keeps this weight with each later one
@@ -128,6 +127,11 @@ class Scheduler(Queues):
     def runnable(self) -> bool:
         """True if `schedule` returns work."""
         return self._has_prefill or any(sequence.can_step for sequence in self.running)
+
+    @property
+    def lacks_pages(self) -> bool:
+        """True if the next steps of running sequences need more pages than are free."""
+        return sum(s.can_step and s.needs_page(self.page_size) for s in self.running) > self.blocks.free
 
     def schedule(self, now: float) -> Round:
         """The next round, at monotonic time `now`."""
@@ -266,7 +270,7 @@ class Scheduler(Queues):
 
     def _grow(self, sequence: Sequence) -> bool:
         """Allocate a page for the next position if needed, also by preemption; False if it preempted the sequence."""
-        while len(sequence.pages) * self.page_size <= sequence.length:
+        while sequence.needs_page(self.page_size):
             if pages := self.blocks.allocate(1):
                 sequence.pages += pages
                 continue
@@ -348,9 +352,7 @@ class Scheduler(Queues):
             missing = self._pages_for(sequence) - len(known)
             while (pages := self.blocks.allocate(missing)) is None:
                 victim = self._youngest_paused() or self.running[-1]
-                assert victim.paused or victim.is_batch > sequence.is_batch, (
-                    "an admissible sequence fits without others"
-                )
+                assert victim.paused or victim.is_batch > sequence.is_batch, "an admissible sequence fits"
                 self._preempt(victim)
                 if victim in work.steps:
                     work.steps.remove(victim)
@@ -368,9 +370,7 @@ class Scheduler(Queues):
                     sequence.admitted_at = monotonic()
                     sequence.cached = sequence.filled
                     work.opened.append(sequence)
-            interactive = (
-                sum(not other.is_batch for other in self.running) if self.batch_requests else len(self.running)
-            )
+            interactive = sum(not other.is_batch for other in self.running)
             self.running.insert(len(self.running) if sequence.is_batch else interactive, sequence)
             if fits:
                 pending[sequence.is_batch] += sequence.length - sequence.filled

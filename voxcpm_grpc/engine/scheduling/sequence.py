@@ -123,8 +123,8 @@ class Sequence:
         self.limit += taken
         self.is_slow = self.is_slow and self.unsent >= RISE_CHUNKS
 
-    def foresee(self, *, stop: bool) -> None:
-        """Take note, before its audio comes, of whether the last launched step stops the speech."""
+    def note_stop(self, *, stop: bool) -> None:
+        """Take note of the stop flag of the last launched step, whose audio has not reached the host."""
         self.stops = stop and self.launched > self.plan.least_steps
 
     def deliver(self, samples: np.ndarray | None, *, stop: bool) -> FinishReason | None:
@@ -200,6 +200,10 @@ class Sequence:
     def starting(self) -> bool:
         """Its prompt is in the cache, and its first step on this engine was not launched."""
         return self.prefilled and self.launched == self.resumed
+
+    def needs_page(self, page_size: int) -> bool:
+        """True if the position of the next step is not in its pages."""
+        return len(self.pages) * page_size <= self.length
 
     @property
     def unsent(self) -> int:

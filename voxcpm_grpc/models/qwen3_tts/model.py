@@ -282,7 +282,7 @@ class Qwen3TTS(base.SpeechModel):
             finite=own.finite,
         )
 
-    def stops(self, state: base.SlotState) -> Tensor:
+    def stop_flags(self, state: base.SlotState) -> Tensor:
         return state.model.stop
 
     @torch.inference_mode()

@@ -96,11 +96,24 @@ def _polls() -> bool:
 def _core_runs() -> bool:
     """True if gRPC's core has threads, as with channels of other libraries. Only Linux tells."""
     with suppress(OSError):
-        for task in TASKS.iterdir():
-            with suppress(OSError):  # it has ended
-                if (task / "comm").read_text("utf-8").startswith(CORE_THREADS):
-                    return True
+        while (names := _task_names()) is None:
+            pass
+        return any(name.startswith(CORE_THREADS) for name in names)
     return False
+
+
+def _task_names() -> list[str] | None:
+    """The names of all threads; None if one has ended meanwhile: it may have started another one after the listing.
+
+    Raises OSError on a system that does not list them.
+    """
+    names: list[str] = []
+    for task in [*TASKS.iterdir()]:
+        try:
+            names.append((task / "comm").read_text("utf-8"))
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+    return names
 
 
 def notice() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import importlib.util
 import logging
@@ -13,6 +12,7 @@ import click
 
 from voxcpm_grpc import __version__
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.imports import importing
 
 log = logging.getLogger("voxcpm_server")
 
@@ -84,15 +84,13 @@ def _long(word: str) -> str:
 
 def import_or_explain(name: str, remedy: str) -> ModuleType:
     """Import a module of the server. Raises ClickException, with the remedy, if a package is missing."""
-    gc.disable()  # collections would look at the objects of all modules, which stay, again and again
     try:
-        return importlib.import_module(name)
+        with importing(name):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in OUR_PACKAGES:  # the installation is broken, no extra is missing
             raise
         raise missing(remedy) from error
-    finally:
-        gc.enable()
 
 
 def missing(remedy: str) -> click.ClickException:

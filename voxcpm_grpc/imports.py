@@ -12,8 +12,9 @@ from collections.abc import Iterator
 def importing(module: str) -> Iterator[None]:
     """Import `module` inside the block without collections of garbage, and leave its objects out of later ones.
 
-    Collections would look at the hundreds of thousands of objects of PyTorch again and again, and at the exit: a third
-    of the processor's time of a process that imports it. If the module is there already, nothing changes.
+    Collections would look at the objects of its modules again and again, and at the exit. Of PyTorch these are hundreds
+    of thousands: a third of the processor's time of a process that imports it. If the module is there already, nothing
+    changes.
     """
     if module in sys.modules or not gc.isenabled():
         yield

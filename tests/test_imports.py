@@ -1,8 +1,10 @@
 import gc
+import sys
 
 import pytest
 
-from voxcpm_grpc.worker.imports import importing
+from voxcpm_client.cli.operate.serve import import_or_explain
+from voxcpm_grpc.imports import importing
 
 
 def test_what_is_imported_stays_out_of_collections():
@@ -25,3 +27,18 @@ def test_collections_go_on_after_an_import_that_fails():
     with pytest.raises(ImportError), importing("a.module.that.is.not.there"):
         raise ImportError
     assert gc.isenabled()
+
+
+def test_a_command_imports_its_packages_without_collections(monkeypatch):
+    name = "xml.dom.pulldom"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    before = gc.get_freeze_count()
+    assert import_or_explain(name, "").__name__ == name
+    assert gc.isenabled() and gc.get_freeze_count() > before
+    gc.disable()
+    try:
+        monkeypatch.delitem(sys.modules, name)
+        import_or_explain(name, "")
+        assert not gc.isenabled(), "they were off before"
+    finally:
+        gc.enable()
