@@ -89,12 +89,14 @@ def download_size(present: str | None, index: str, tests: bool) -> str:
 def install(venv: Path, torch: str, index: str, tests: bool) -> None:
     """Install what is missing. `index` is that of torch alone; empty for the one that pip uses anyway."""
     python = venv / "bin" / "python"
-    if not python.exists():
+    if created := not python.exists():
         create(venv)
     present = present_torch(python)
     if present is None and not supported(torch):
         raise Failed(f"torch {torch} is not supported: pyproject.toml admits {torch_range()}")
     print(download_size(present, index, tests), flush=True)
+    if created:  # the pip of Python 3.11 computes more than twice as long as a later one; it works, too
+        subprocess.run([python, *PIP, "--upgrade", "pip"])
     if present is None:  # before the others: from the range of versions, pip would choose another build
         print(f"installing torch {torch}", flush=True)
         run(python, *PIP, *(["--index-url", index] if index else []), f"torch=={torch}")
