@@ -1,8 +1,3 @@
-"""Without a GPU the Triton backend runs in Triton's interpreter, which must be selected before Triton is imported."""
+"""Without a GPU the Triton backend runs in Triton's interpreter."""
 
-import os
-
-import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+import support.engines.interpreter  # noqa: F401, selects it

@@ -9,9 +9,9 @@ from tools.voice.dataset import RATE
 
 MEL_WINDOWS = (64, 128, 256, 512, 1024, 2048)
 DISCRIMINATOR_WINDOWS = (2048, 1024, 512, 256)
-CHANNELS = 32  # of a discriminator of spectra
+CHANNELS, TOY_CHANNELS = 32, 4  # of a discriminator of spectra
 PERIODS = (2, 3, 5, 7, 11)
-PERIOD_CHANNELS = (16, 32, 64, 128, 128)
+PERIOD_CHANNELS, TOY_PERIOD_CHANNELS = (16, 32, 64, 128, 128), (4, 4, 4, 4, 4)
 
 
 def mel_filters(bands: int, window: int) -> Tensor:
@@ -100,11 +100,10 @@ class ComponentLoss(nn.Module):
 class SpectrumDiscriminator(nn.Module):
     """Rates patches of a complex spectrum. Returns the activations of every layer; the last one is the rating."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, channels: int) -> None:
         super().__init__()
-        self.window = window
+        self.window, c = window, channels
         self.register_buffer("shape", torch.hann_window(window))
-        c = CHANNELS
         self.convs = nn.ModuleList(
             [
                 weight_norm(nn.Conv2d(2, c, (3, 9), padding=(1, 4))),
@@ -136,12 +135,12 @@ class SpectrumDiscriminator(nn.Module):
 class PeriodDiscriminator(nn.Module):
     """Rates samples that are a multiple of a period apart, which shows a wrong fine structure of voiced sounds."""
 
-    def __init__(self, period: int) -> None:
+    def __init__(self, period: int, channels: tuple[int, ...]) -> None:
         super().__init__()
         self.period = period
-        pairs = zip((1, *PERIOD_CHANNELS), PERIOD_CHANNELS, strict=False)
+        pairs = zip((1, *channels), channels, strict=False)
         self.convs = nn.ModuleList(weight_norm(nn.Conv2d(a, b, (5, 1), (3, 1), padding=(2, 0))) for a, b in pairs)
-        self.convs.append(weight_norm(nn.Conv2d(PERIOD_CHANNELS[-1], 1, (3, 1), padding=(1, 0))))
+        self.convs.append(weight_norm(nn.Conv2d(channels[-1], 1, (3, 1), padding=(1, 0))))
 
     def forward(self, audio: Tensor) -> list[Tensor]:
         """audio: [batch, samples]."""
@@ -155,14 +154,18 @@ class PeriodDiscriminator(nn.Module):
 
 
 class Discriminators(nn.Module):
-    """A discriminator for each window of DISCRIMINATOR_WINDOWS, and for each period of PERIODS."""
+    """A discriminator for each window of DISCRIMINATOR_WINDOWS, and for each period of PERIODS.
 
-    def __init__(self) -> None:
+    toy: few channels, for tests
+    """
+
+    def __init__(self, toy: bool = False) -> None:
         super().__init__()
+        channels, period_channels = (TOY_CHANNELS, TOY_PERIOD_CHANNELS) if toy else (CHANNELS, PERIOD_CHANNELS)
         self.each = nn.ModuleList(
             [
-                *(SpectrumDiscriminator(window) for window in DISCRIMINATOR_WINDOWS),
-                *(PeriodDiscriminator(period) for period in PERIODS),
+                *(SpectrumDiscriminator(window, channels) for window in DISCRIMINATOR_WINDOWS),
+                *(PeriodDiscriminator(period, period_channels) for period in PERIODS),
             ]
         )
 

@@ -55,19 +55,19 @@ class Trainer:
     start: the tensors of a finished codec, of which only the decoder is trained unless `whole` is set. predicted: crops
     whose latents the decoder gets besides those of the encoder. peak: highest learning rate. alone: share of the time
     before the discriminators join. half: bfloat16 in the convolutions. lean: for a CPU: compiled, and only matrices are
-    trained, which have 99 % of the parameters and need a fifth of the time for gradients.
+    trained, which have 99 % of the parameters and need a fifth of the time for gradients. toy: small discriminators.
     """
 
     def __init__(
         self, config: dict[str, Any], crops: Crops, device: torch.device, *, start: dict[str, Tensor] | None = None,
         whole: bool = False, predicted: PredictedCrops | None = None, peak: float, alone: float, half: bool = False,
-        adamw: bool = False, lean: bool = False,
+        adamw: bool = False, lean: bool = False, toy: bool = False,
     ) -> None:  # fmt: skip
         self.config, self.crops, self.predicted, self.device = config, crops, predicted, device
         self.kept = None if whole else start  # tensors whose encoder does not change
         self.peak, self.alone, self.half = peak, alone, half
         self.codec = quick_codec.build(config, start).to(device)
-        self.discriminators = Discriminators().to(device)
+        self.discriminators = Discriminators(toy).to(device)
         self.discriminators.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.mel = MelLoss().to(device)
         rows = 0 if predicted is None else len(predicted.audio)
@@ -335,7 +335,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--plain", action="store_true", help="use no kernels of this recipe")
     parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
     parser.add_argument("--lean", action="store_true", help="for a CPU: compile, and train matrices only")
-    parser.add_argument("--toy", action="store_true", help="train a small codec, for tests")
+    parser.add_argument("--toy", action="store_true", help="train a small codec with small discriminators, for tests")
     args = parser.parse_args()
     if args.predicted and (not (args.start and args.latents) or args.whole or args.batch < 2):
         parser.error("--predicted needs --start without --whole, --latents, and a --batch of at least 2")
@@ -375,6 +375,7 @@ def main() -> None:
         half=half,
         adamw=args.adamw,
         lean=args.lean,
+        toy=args.toy,
     )
     state, spent = args.out / "state.pt", 0.0
     if not state.exists():

@@ -145,28 +145,46 @@ def test_audio_is_never_written_to_a_terminal(start, server, command):
     assert not server.calls
 
 
-@pytest.fixture
-def complete(tmp_path):
-    """Completes words with bash as a user does, and returns the suggestions and the packages that were imported."""
-    program, loaded = tmp_path / "voxcpm-grpc", tmp_path / "loaded.json"
+@pytest.fixture(scope="module")
+def completing(tmp_path_factory):
+    """A folder with the program, which records the packages that it imports, and with its script for bash."""
+    folder = tmp_path_factory.mktemp("completing")
+    program = folder / "voxcpm-grpc"
     program.write_text(
         f"#!{sys.executable}\n"
-        "import atexit, json, pathlib, sys\n"
+        "import atexit, json, os, pathlib, sys\n"
         "names = lambda: sorted({name.partition('.')[0] for name in sys.modules})\n"
-        f"atexit.register(lambda: pathlib.Path({str(loaded)!r}).write_text(json.dumps(names())))\n"
+        "atexit.register(lambda: pathlib.Path(os.environ['LOADED']).write_text(json.dumps(names())))\n"
         "from voxcpm_client.cli import main\n"
         "main(prog_name='voxcpm-grpc')\n"
     )
     program.chmod(0o755)
+    made = subprocess.run(
+        [program],
+        env={**os.environ, "_VOXCPM_GRPC_COMPLETE": "bash_source", "LOADED": str(folder / "loaded.json")},
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=True,
+    )
+    (folder / "completion.bash").write_text(made.stdout)
+    return folder
+
+
+@pytest.fixture
+def complete(completing, tmp_path):
+    """Completes words with bash as a user does, and returns the suggestions and the packages that were imported."""
+    loaded = tmp_path / "loaded.json"
     script = (
-        'eval "$(_VOXCPM_GRPC_COMPLETE=bash_source voxcpm-grpc)"; COMP_WORDS=(voxcpm-grpc "$@"); COMP_CWORD=$#; '
+        'source completion.bash; COMP_WORDS=(voxcpm-grpc "$@"); COMP_CWORD=$#; '
         '_voxcpm_grpc_completion voxcpm-grpc; printf "%s\\n" "${COMPREPLY[@]}"'
     )
 
     def run(*words: str) -> tuple[list[str], set[str]]:
         done = subprocess.run(
             ["bash", "-c", script, "bash", *words],
-            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            cwd=completing,
+            env={**os.environ, "PATH": f"{completing}:{os.environ['PATH']}", "LOADED": str(loaded)},
             capture_output=True,
             text=True,
             timeout=HANG_SECONDS,

@@ -317,6 +317,19 @@ def test_a_gpu_gives_the_same_in_any_batch(variant, graphs):
     assert at_rest(eng)
 
 
+def arriving(variant: str, number: int) -> Request:
+    """A request whose text arrives, with a voice of this number."""
+    sampling, voice = Sampling(seed=number, min_steps=9, max_steps=9), voices(variant)[number]
+    return Request(id="s", text=TEXT, sampling=sampling, conditioning=voice, keep_speech=True, arrives=True)
+
+
+@functools.cache
+def codes_at_once(variant: str, number: int) -> np.ndarray:
+    eng = engine(variant)
+    eng.add(arriving(variant, number))
+    return codes_of(run(eng)["s"])
+
+
 @pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(
@@ -326,10 +339,6 @@ def test_a_gpu_gives_the_same_in_any_batch(variant, graphs):
     st.integers(0, 2),
 )
 def test_the_speech_depends_on_no_cut_and_no_pause(variant, cuts, pauses, number):
-    sampling = Sampling(seed=number, min_steps=9, max_steps=9)
-    voice = voices(variant)[number]
-    request = Request(id="s", text=TEXT, sampling=sampling, conditioning=voice, keep_speech=True, arrives=True)
-    eng = engine(variant)
-    eng.add(request)
-    whole = run(eng)["s"]
-    assert np.array_equal(codes_of(stream(eng, request, cuts, pauses)), codes_of(whole)) and at_rest(eng)
+    request, eng = arriving(variant, number), engine(variant)
+    whole = codes_at_once(variant, number)
+    assert np.array_equal(codes_of(stream(eng, request, cuts, pauses)), whole) and at_rest(eng)

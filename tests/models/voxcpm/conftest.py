@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import support.engines.interpreter  # noqa: F401, selects it before Triton is imported
 import torch
 from safetensors.torch import load_file
 from support.engines.checkpoints import TINY
 from torch import Tensor
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # must be selected before Triton is imported
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.engine.device.slots import NUMBERS, number_columns

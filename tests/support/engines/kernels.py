@@ -1,13 +1,13 @@
-"""Kernels run on a GPU, or without one in Triton's interpreter, which must be selected before Triton is imported."""
+"""Kernels run on a GPU, or without one in Triton's interpreter."""
 
 import atexit
 import os
 
 import pytest
+import support.engines.interpreter  # noqa: F401, selects it
 import torch
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
     # With the interpreter, Triton's bindings print a long report of supposed leaks at exit. atexit runs functions in
     # reverse order of registration: this one, which silences stderr, runs after those of later imports.
     atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))

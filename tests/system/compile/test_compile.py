@@ -1,12 +1,15 @@
 """The diffusion of a tiny model is compiled for real: a second start finds it, and streams equal those of the first."""
 
+import json
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from support.engines.checkpoints import TINY
 
+from tools.make_checkpoint import Random, vae_tensors
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.engine.start.compilation import compile_now
 from voxcpm_grpc.models.voxcpm.compiled.decoder import CompiledDecoder
@@ -32,15 +35,26 @@ def speak(engine, count):
 
 
 @pytest.fixture(scope="module")
-def starts(tmp_path_factory):
+def checkpoint(tmp_path_factory):
+    """The tiny model with three instead of six blocks in its decoder, which take the compiler half of the time."""
+    made = shutil.copytree(TINY, tmp_path_factory.mktemp("model") / "tiny")
+    config = json.loads((made / "config.json").read_text("utf-8"))
+    config["audio_vae_config"]["decoder_rates"] = [64, 15, 2]
+    (made / "config.json").write_text(json.dumps(config))
+    save_file(vae_tensors(config["audio_vae_config"], Random(1, "cpu")), made / "audiovae.safetensors")
+    return made
+
+
+@pytest.fixture(scope="module")
+def starts(checkpoint, tmp_path_factory):
     """The engines of a first start, whose compilation has finished, and of a second one."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("HOME", str(tmp_path_factory.mktemp("cache")))
         settings = EngineSettings(device="cpu", max_slots=STREAMS, compile="on")
-        first = load_engine(TINY, "tiny", settings)
+        first = load_engine(checkpoint, "tiny", settings)
         assert first.compilation
         compile_now(first.compilation)
-        second = load_engine(TINY, "tiny", settings)
+        second = load_engine(checkpoint, "tiny", settings)
         assert second.compilation is None
         yield first, second
 
