@@ -17,7 +17,7 @@ SENTENCES = {  # their first sounds are soft
     "miles": "How long will the meeting take today?",
     "george": "Thirty people came to the concert.",
 }
-SECONDS = 0.05  # at least left out
+SECONDS = 0.02  # at least left out
 
 
 @pytest.fixture(scope="module")
