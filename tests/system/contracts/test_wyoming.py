@@ -76,7 +76,7 @@ async def test_a_stream_speaks_while_its_text_still_comes(service, understood):
         await send(caller, SynthesizeStop())
         spoken += await received(caller, "synthesize-stopped")
     assert kinds_of(spoken) == ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]
-    understood(resampled(audio_of(spoken), RATE)[: 5 * RATE // 2])
+    understood(resampled(audio_of(spoken), AudioStart.from_event(spoken[0]).rate)[: 5 * RATE // 2])
 
 
 async def test_the_first_chunk_of_a_sentence_has_its_text(service):
