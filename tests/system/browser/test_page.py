@@ -11,6 +11,8 @@ from support.servers.running import Server, serving
 from support.servers.threaded_gateways import gateway
 
 from voxcpm_client import Client
+from voxcpm_grpc.audio import wav
+from voxcpm_grpc.audio.uploads import decode
 from voxcpm_server.auth.keys import create
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -147,10 +149,11 @@ def test_a_voice_is_cloned_from_the_microphone(page: Page, tiny: Server, mode: s
 
 
 def test_a_voice_is_cloned_from_a_file(page: Page, recording: bytes, tmp_path: Path):
-    (tmp_path / "voice.flac").write_bytes(recording)
+    decoded = decode(recording, target_rate=16000, max_seconds=60, max_bytes=1 << 30)
+    (tmp_path / "voice.wav").write_bytes(wav.wav_bytes(decoded.waveform[: 16 * 1600], 16000))
     page.events()
     page.choose("source", "clone")
-    page.find("file").send_keys(str(tmp_path / "voice.flac"))
+    page.find("file").send_keys(str(tmp_path / "voice.wav"))
     page.until("document.getElementById('recording-length').textContent.startsWith('1.6 s: short')")
     page.click("consent")
     page.fill("text", "Hello there.")

@@ -98,7 +98,7 @@ async def test_without_a_wait_segments_depend_on_the_text_alone(served, options)
 
 async def test_flushes_and_turns_work_after_a_pause(served):
     call = served.stub.Generate()
-    await call.write(config(wait=0.01))
+    await call.write(config(wait=0.3))  # a busy host may hold the second part of the sentence back
     for turn, tag in enumerate(("a", "b", "c")):
         await call.write(pb.GenerateRequest(text="One is here. Two"))
         assert cuts(await started(call)) == [("One is here.", pb.CUT_REASON_SENTENCE)]
