@@ -135,7 +135,8 @@ export class VoiceList extends EventTarget {
 export function choices(voice, preset) {
   const { digest = "", kind = "", labels = {} } = voice;
   const language = labels.language ?? "";
-  const about = sentence(labels.about || labels.description || (preset ? "A preset of the model" : ABOUT[kind]) || "A stored voice");
+  const unlabelled = (preset ? "A preset of the model" : ABOUT[kind]) || "A stored voice";
+  const about = sentence(labels.about || labels.description || unlabelled);
   const names = (voice.names ?? []).map(({ name }) => name).slice(preset ? 1 : 0); // the first is that of the preset
   const card = (name, value, stored) => ({ name, value, stored, kind, about, language, digest });
   if (preset) return [card(voice.name, voice.id, false), ...names.map((name) => card(name, name, true))];
