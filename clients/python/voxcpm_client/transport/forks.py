@@ -25,6 +25,7 @@ POLLER = "_poll_wrapper"  # the name of that thread contains it
 SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
 OFF = ("0", "n", "no", "f", "false")  # no part of gRPC survives a fork with these values of SUPPORT
 CORE_THREADS = ("grpc", "event_engine", "lifeguard")  # their names begin so
+MOST_LISTINGS = 100  # of threads, in a process where they end all the time
 TASKS = Path("/proc/self/task")  # it lists the threads of this process; only Linux has it
 CLOSE_SECONDS = 2.0  # the threads of closed channels end within this time, also on a host under load
 UNSEEN_SECONDS = 1.0  # seconds on a system that does not tell whether they have ended
@@ -96,24 +97,27 @@ def _polls() -> bool:
 def _core_runs() -> bool:
     """True if gRPC's core has threads, as with channels of other libraries. Only Linux tells."""
     with suppress(OSError):
-        while (names := _task_names()) is None:
-            pass
-        return any(name.startswith(CORE_THREADS) for name in names)
+        for _ in range(MOST_LISTINGS):
+            names, whole = _task_names()
+            if any(name.startswith(CORE_THREADS) for name in names):
+                return True
+            if whole:
+                break
     return False
 
 
-def _task_names() -> list[str] | None:
-    """The names of all threads; None if one has ended meanwhile: it may have started another one after the listing.
+def _task_names() -> tuple[list[str], bool]:
+    """The names of the threads; False if one has ended meanwhile: it may have started another one after the listing.
 
     Raises OSError on a system that does not list them.
     """
-    names: list[str] = []
+    names, whole = list[str](), True
     for task in [*TASKS.iterdir()]:
         try:
             names.append((task / "comm").read_text("utf-8"))
         except (FileNotFoundError, ProcessLookupError):
-            return None
-    return names
+            whole = False
+    return names, whole
 
 
 def notice() -> None:
