@@ -68,7 +68,7 @@ engine: engine.device engine.start engine.scheduling models models.base attentio
     models.families lora_files request progress logs errors machine
 ipc: helper_process request progress logs errors
 worker: ipc engine.load engine.start.compilation engine.scheduling.adapters settings checkpoint request progress logs
-    imports errors
+    imports errors machine
 pool: ipc lora_files request progress logs aio errors text
 pool.engines: pool worker ipc helper_process settings lora_files request progress logs aio errors
 pool.ray: pool.engines pool worker ipc settings request progress logs aio errors

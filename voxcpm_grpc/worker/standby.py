@@ -20,10 +20,9 @@ from voxcpm_grpc.imports import importing
 from voxcpm_grpc.ipc.process import set_title
 from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
+from voxcpm_grpc.machine import priority
 
 logger = logging.getLogger(__name__)
-
-LOWEST_PRIORITY = 19
 
 
 class Order(NamedTuple):
@@ -71,7 +70,7 @@ def stand_by(orders: Connection, prepare: Callable[[], object], log: LogOptions)
 
 def _prepare(orders: Connection, prepare: Callable[[], object]) -> None:
     if sys.platform == "linux":  # a thread has a priority of its own there; the engine needs the normal one
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+        priority.lower(threading.get_native_id())
     try:
         prepare()
         with contextlib.suppress(ConnectionError):  # the other end has just been closed

@@ -1,6 +1,7 @@
 """The order in which kernels are found, and a compilation for later starts, whose failure is a line in the log."""
 
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from support.engines.checkpoints import TINY
 
 from voxcpm_grpc.engine import runner
 from voxcpm_grpc.engine.load import load_engine
-from voxcpm_grpc.engine.start.compilation import Compilation, cache_folder, compile_later
+from voxcpm_grpc.engine.start.compilation import Compilation, cache_folder, compile_later, compile_now
 from voxcpm_grpc.settings.engine import EngineSettings
 
 
@@ -35,6 +36,18 @@ def test_a_command_runs_and_its_folder_is_private(compiler, tmp_path, caplog):
     finish(("-c", f"open({str(found)!r}, 'w').close()"), folder)
     assert found.exists()
     assert folder.stat().st_mode & 0o077 == 0
+    assert "compiled for later starts" in caplog.text
+
+
+def test_a_command_for_later_gets_the_lowest_priority(compiler, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    finish(("-c", "import os, time\nwhile os.nice(0) < 19:\n    time.sleep(0.01)"), tmp_path / "compiled")
+    assert "compiled for later starts" in caplog.text
+
+
+def test_a_command_that_is_waited_for_keeps_the_priority(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    compile_now(Compilation(("-c", f"import os, time; time.sleep(0.1); assert os.nice(0) == {os.nice(0)}"), tmp_path))
     assert "compiled for later starts" in caplog.text
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from voxcpm_grpc.machine import priority
 from voxcpm_grpc.machine.home import home
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ def has_compiler() -> bool:
 
 
 def compile_later(compilation: Compilation, delay: float = DELAY_SECONDS) -> threading.Thread | None:
-    """Run the command in the background after `delay` seconds; returns the thread that waits for it.
+    """Run the command after `delay` seconds, at the lowest priority; returns the thread that waits for it.
 
     Returns None without a C++ compiler. A failure costs a line in the log and nothing else.
     """
@@ -51,12 +52,15 @@ def compile_later(compilation: Compilation, delay: float = DELAY_SECONDS) -> thr
     return thread
 
 
-def compile_now(compilation: Compilation) -> None:
-    """Run the command and wait for it. A failure costs a line in the log and nothing else."""
+def compile_now(compilation: Compilation, lowered: bool = False) -> None:
+    """Run the command and wait for it, if `lowered` at the lowest priority.
+
+    A failure costs a line in the log and nothing else.
+    """
     started = monotonic()
     try:
         compilation.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        failure = _wait(compilation.command)
+        failure = _wait(compilation.command, lowered)
     except OSError as error:
         failure = str(error)
     if failure is not None:
@@ -67,10 +71,10 @@ def compile_now(compilation: Compilation) -> None:
 
 def _run(compilation: Compilation, delay: float) -> None:
     threading.Event().wait(delay)
-    compile_now(compilation)
+    compile_now(compilation, lowered=True)
 
 
-def _wait(command: Sequence[str]) -> str | None:
+def _wait(command: Sequence[str], lowered: bool) -> str | None:
     """Run a command to its end; returns the last line of its errors if it fails."""
     with subprocess.Popen(
         (sys.executable, *command),
@@ -78,6 +82,8 @@ def _wait(command: Sequence[str]) -> str | None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as process:
+        if lowered:
+            priority.lower(process.pid)
         assert process.stderr
         lines = process.stderr.read().decode(errors="replace").strip().splitlines()
         status = process.wait()

@@ -2,8 +2,8 @@
 
     python -m voxcpm_grpc.models.voxcpm.compile_parts DIRECTORY THREADS FOLDER MERGED PART...
 
-MERGED is the directory of a LoRA adapter, or empty; `compiled.parts` names each PART. The process has the lowest
-priority and ends when its standard input does, which is when the process that started it has ended.
+MERGED is the directory of a LoRA adapter, or empty; `compiled.parts` names each PART. The process ends when its
+standard input does, which is when the process that started it has ended.
 """
 
 from __future__ import annotations
@@ -154,6 +154,4 @@ def _end_with_input() -> None:
 
 
 if __name__ == "__main__":
-    if hasattr(os, "nice"):
-        os.nice(19)
     main(*sys.argv[1:])
