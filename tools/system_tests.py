@@ -45,10 +45,11 @@ from system_environments import HOME, ROOT, Environment
 from system_suite import Load, Suite
 from system_suites import SUITES, called_for
 
-PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rs", "--tb=short")
 SHOWN_LINES = 60  # of the begin, and of the end, of the output of a suite that failed
 INSTALL_SECONDS = 600
-BUSY = 2  # a busy host takes so many times the minutes of a suite, at most; one that takes longer hangs
+TEST_SECONDS = 900  # of a test, unless it has a mark: it may build programs and start servers, beside other suites
+BUSY = 3  # a busy host takes so many times the minutes of a suite, at most; one that takes longer hangs
+PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rs", "--tb=short", "-o", f"timeout={TEST_SECONDS}")
 INSTALLING = threading.Lock()  # package managers lock their lists, and fail if they find them locked
 PRINTING = threading.Lock()
 

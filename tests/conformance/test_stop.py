@@ -57,7 +57,6 @@ async def opened(service: Service) -> Any:
 
 
 @pytest.mark.references
-@pytest.mark.timeout(300)
 async def test_a_stream_that_outlasts_the_drain(model: Path, tmp_path: Path) -> None:
     """Streams in progress go on, those that outlast the drain are cut off, and health tells at once."""
     with serving(tmp_path, "--drain-seconds", str(DRAIN_SECONDS), model=model) as server:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import grpc
-import pytest
 from support.clients.short_speech import ShortSpeech
 from support.clients.unread_streams import SMALL_WINDOW, STEPS, TEXT, Listener
 from support.servers.waiting import HANG_SECONDS
@@ -16,7 +15,6 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 MORE = 2  # stalled streams than there are slots
 
 
-@pytest.mark.timeout(300)
 async def test_streams_that_are_not_read_leave_their_slots_to_others(target, info, same_audio):
     stalled = info.max_slots + MORE
     options: ShortSpeech = {"max_steps": 8, "timesteps": 4, "seed": 5}

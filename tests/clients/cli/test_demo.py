@@ -10,7 +10,6 @@ import pytest
 from voxcpm_client import Client, Unavailable
 
 
-@pytest.mark.timeout(300)  # it loads a model and speaks on the CPU
 def test_demo_speaks_and_leaves_no_server(tmp_path):
     command = [sys.executable, "-m", "voxcpm_client", "demo", "--out", "demo.wav", "--text", "Hi."]
     command += ["--voice", "george", "--json"]

@@ -15,7 +15,6 @@ from support.servers.running import UNTIMED
 
 from benchmarks.measuring.environment import ROOT
 
-pytestmark = pytest.mark.timeout(600)  # the commands load models, and start servers and measure them
 LONGEST = 240  # seconds of a command
 HELD_SECONDS = 30  # seconds for the output of a command whose processes were killed
 

@@ -13,8 +13,6 @@ from support.engines.checkpoints import TINY
 from benchmarks.dialogue import page
 from benchmarks.measuring.environment import ROOT
 
-pytestmark = pytest.mark.timeout(400)
-
 
 def run(tmp_path: Path, *words: str, status: int = 0) -> dict:
     """Run the command on the tiny model, with segments of 4 steps, and return its table."""

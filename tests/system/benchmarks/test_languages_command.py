@@ -4,12 +4,10 @@ import json
 import subprocess
 import sys
 
-import pytest
 from support.engines.checkpoints import TINY
 
 from benchmarks.measuring.environment import ROOT
 
-pytestmark = pytest.mark.timeout(400)
 COMMAND = [sys.executable, "-m", "benchmarks.languages", "--model", str(TINY), "--max-steps", "2", "--timesteps", "4"]
 
 

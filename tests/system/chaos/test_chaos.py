@@ -21,8 +21,6 @@ from voxcpm_grpc.request import Admitted, AudioChunk
 CALLERS = 6
 ROUNDS = 3
 
-pytestmark = pytest.mark.timeout(600)
-
 
 async def test_every_loss_once(tmp_path):
     async with world(tmp_path, "abc") as w:

@@ -35,8 +35,6 @@ CALLERS = 8
 ROUNDS = 12  # of an engine between its start and its death, at most
 WINDOWS = (3, 8, 128)
 
-pytestmark = pytest.mark.timeout(900)
-
 
 class Killer:
     """Ends an engine after a random number of its rounds, once all that were tried before have gone on.

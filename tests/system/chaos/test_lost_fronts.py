@@ -43,8 +43,6 @@ MESSAGES = [
 ]
 MORE = 40  # messages of a stream that goes on, more than all buffers on its way hold
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @dataclass(frozen=True)
 class Fronts:

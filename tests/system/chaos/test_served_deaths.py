@@ -43,8 +43,6 @@ CLOSE = pb.Pacing()
 CLOSE.max_lead.FromMilliseconds(400)
 TEXT = "One sentence is spoken. Another one follows it. And this is the last of them."
 
-pytestmark = pytest.mark.timeout(900)
-
 
 def config(steps: int = STEPS, lora: str = "", **fields: Any) -> pb.GenerateRequest:
     sampling = pb.Sampling(seed=7, inference_timesteps=4, min_steps=steps, max_steps=steps)

@@ -23,8 +23,6 @@ from voxcpm_gateway.routes import older, openai
 from voxcpm_gateway.speech import speech_request
 from voxcpm_gateway.speech.websocket_messages import MESSAGES
 
-pytestmark = pytest.mark.timeout(600)
-
 WAV = base64.b64encode(recording(1)).decode()
 SHORT = {"max_steps": 2, "inference_timesteps": 4}
 BODIES: dict[str, tuple[Sequence[Field], dict[str, Any]]] = {  # with the fields that they need, and short speech

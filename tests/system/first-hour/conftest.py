@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from support.clients.newcomer import ROOT, SECONDS, Newcomer, Served, readme
+from support.clients.newcomer import ROOT, Newcomer, Served, readme
 from support.servers.ports import free_port
 from support.servers.waiting import wait_until
 
@@ -35,11 +35,6 @@ DEBIAN = ("jq", "sox", "ffmpeg")
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "ld", "nvcc", "ptxas", "cargo")  # pip asks rustc's version
 RUN = '#!/bin/sh\nLD_LIBRARY_PATH={libraries} exec {program} "$@"\n'
 REFUSE = '#!/bin/sh\necho "$0" >> {log}\nexit 1\n'
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        item.add_marker(pytest.mark.timeout(SECONDS))  # the first test installs PyTorch
 
 
 @pytest.fixture(scope="session")

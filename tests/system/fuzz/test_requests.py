@@ -22,8 +22,6 @@ from voxcpm_client import Client
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
-pytestmark = pytest.mark.timeout(900)
-
 METHODS = "/voxcpm_grpc.v1.VoxCPMService/"
 REFUSALS = {
     grpc.StatusCode.INVALID_ARGUMENT,

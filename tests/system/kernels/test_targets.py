@@ -9,7 +9,6 @@ from support.engines.gpus import GPUS
 from support.engines.kernel_launches import HOPPER_ONLY, launched_names
 
 pytest.importorskip("triton")
-pytestmark = pytest.mark.timeout(600)  # half a minute of compilation, on a host that may be busy
 
 CHOSEN = {
     "sm_86": sorted({*launched_names()} - HOPPER_ONLY),  # the least shared memory of a block

@@ -32,7 +32,6 @@ LARGEST_NUMBER = str(2**53 - 1)  # of JavaScript
 NUMBERS = "ts-proto"  # with default options, it holds 64 bits in a number of JavaScript
 NOT_FOUND = 5
 
-pytestmark = pytest.mark.timeout(600)  # programs are built
 
 Run = Callable[..., str]  # with the arguments of a program: its output
 

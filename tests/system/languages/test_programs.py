@@ -30,8 +30,6 @@ NO_SUCH_VOICE = {"grpcurl": 64 + 5, "buf": 8 * 5}  # exit statuses; the others e
 SEED = 7  # of the programs
 RATE = 24000  # of the bundled voice
 
-pytestmark = pytest.mark.timeout(600)  # a C++ program is built
-
 
 def samples(path: Path, rate: int = RATE) -> np.ndarray:
     """int16 samples of a WAV file whose length is not in its header."""

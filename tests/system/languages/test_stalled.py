@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-import pytest
 from support.engines.tolerances import IN_A_BATCH
 from support.servers.running import serving
 from support.servers.waiting import HANG_SECONDS
@@ -14,8 +13,6 @@ from support.servers.waiting import HANG_SECONDS
 from voxcpm_client import Client
 
 SEED = 7
-
-pytestmark = pytest.mark.timeout(600)  # the program is built
 
 
 def test_cpp_streams_that_are_not_read_leave_the_others_their_slots(call, build, tmp_path):

@@ -17,8 +17,6 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 PAGE = (ROOT / "docs/other-languages.md").read_text("utf-8")
 DETAILS = ("google/rpc/error_details.proto", "google/rpc/status.proto")
 
-pytestmark = pytest.mark.timeout(600)  # programs are built
-
 
 def run(*command: str | Path, folder: Path, text: str = "", **variables: str) -> str:
     done = subprocess.run(

@@ -11,10 +11,8 @@ from typing import Any
 import grpc
 import numpy as np
 import psutil
-import pytest
 from support.engines.checkpoints import TINY
 from support.servers.running import ADMIN, serving
-from support.servers.waiting import HANG_SECONDS
 
 from tools.make_lora import write_adapter
 from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc
@@ -28,8 +26,6 @@ TOLERANCE = 1e-4
 PAUSE_SECONDS = 0.25  # of a speaker between its streams, which leave the engine the time for registrations
 F32 = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE)
 SAMPLING = pb.Sampling(seed=3, inference_timesteps=4, min_steps=4, max_steps=12)
-
-pytestmark = pytest.mark.timeout(2 * HANG_SECONDS)
 
 
 class Caller:

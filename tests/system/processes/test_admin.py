@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 from support.servers.ports import free_port
 from support.servers.running import serving
 from support.servers.waiting import wait_until
 
 from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc
 from voxcpm_grpc.v1 import tts_pb2 as pb
-
-pytestmark = pytest.mark.timeout(400)  # engines and fronts start
 
 
 def stats(port: int) -> admin_pb2.ServerStats:

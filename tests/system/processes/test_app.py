@@ -314,7 +314,6 @@ async def test_a_lost_engine_is_reported_to_callers_and_balancers_and_restarted(
         assert (await generate(stub, pb.GenerateRequest(text="Hello.")))[-1].HasField("summary")
 
 
-@pytest.mark.timeout(300)  # an engine is started three times
 async def test_a_server_ends_when_no_engine_can_be_restarted(tmp_path):
     checkpoint = shutil.copytree(TINY, tmp_path / "model")
     flags = ("--model", str(checkpoint), "--supervision.restart-limit", "2", "--supervision.restart-seconds", "0.1")

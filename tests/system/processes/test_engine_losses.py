@@ -8,7 +8,6 @@ from pathlib import Path
 
 import grpc
 import psutil
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.servers.ports import free_port
 from support.servers.running import Server, serving
@@ -39,7 +38,6 @@ def speak(address: str) -> int:
         return list(stub.Generate(texts("Hello there."), timeout=HANG_SECONDS))[-1].summary.total_samples
 
 
-@pytest.mark.timeout(400)
 def test_callers_of_all_fronts_wait_for_the_engine_and_one_restart_is_counted(tmp_path: Path):
     port = free_port()
     flags = ("--devices", "cpu:1", "--fronts", "2", "--metrics.listen", f"127.0.0.1:{port}")

@@ -29,8 +29,6 @@ ALONE = ("grpc.use_local_subchannel_pool", 1)  # a connection of its own, which 
 FRONTS = {"front 0", "front 1"}
 ENGINES = ("--devices", "cpu:2", "--supervision.restart-seconds", "0.5")
 
-pytestmark = pytest.mark.timeout(400)  # engines and fronts start
-
 
 @contextlib.contextmanager
 def connection(address: str) -> Iterator[Any]:

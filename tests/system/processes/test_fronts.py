@@ -35,8 +35,6 @@ FRONTS = ("front 0", "front 1")
 ENGINE_SECONDS = 120.0  # like HANG_SECONDS, for waits in which an engine loads
 LOST_SECONDS = 20.0  # after which a call counts as lost
 
-pytestmark = pytest.mark.timeout(400)  # several engines and fronts start at once
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:

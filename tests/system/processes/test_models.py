@@ -21,7 +21,6 @@ from support.servers.waiting import wait_until
 
 from voxcpm_client import Client, FailedPrecondition, NotFound
 
-pytestmark = pytest.mark.timeout(400)  # several engines start at once
 SERVICE = "voxcpm_grpc.v1.VoxCPMService"
 ENGINE_SECONDS = 120.0
 SPEECH = {"seed": 7, "max_steps": 6, "min_steps": 4}

@@ -16,8 +16,6 @@ from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
-pytestmark = pytest.mark.timeout(400)
-
 
 def pids(server: Server, title: str) -> list[int]:
     """The processes whose titles begin so."""

@@ -19,8 +19,6 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 CONNECTIONS = 32  # the probability that one of two fronts gets all of them is 1 in 2 * 10**9
 GENERATE = "voxcpm_grpc.v1.VoxCPMService/Generate"
 
-pytestmark = pytest.mark.timeout(400)  # several engines and fronts start at once
-
 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory) -> tuple[Collector, set[str], list[dict]]:

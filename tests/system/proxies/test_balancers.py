@@ -34,8 +34,6 @@ SHORT_STEPS = 4
 PAUSE_SECONDS = 0.05
 DELAY_SECONDS = 8.0  # load balancers notice within two checks, one a second; a busy host may delay them
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @dataclass(frozen=True)
 class Site:

@@ -26,10 +26,7 @@ from voxcpm_grpc.pool.ray.engines import RayEngines
 from voxcpm_grpc.request import AudioChunk, Event, Finished, Role
 from voxcpm_grpc.settings.schema import Settings
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.timeout(300),  # with the start of a cluster
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SLOTS = 2  # of each engine
 SILENCE = 10.0  # seconds: no process that runs is kept from its sign of life for so long

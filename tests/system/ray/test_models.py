@@ -16,7 +16,6 @@ from support.servers.waiting import wait_until
 
 from voxcpm_client import Client, NotFound, Speech
 
-pytestmark = pytest.mark.timeout(600)
 ADAPTERS = goldens.GOLDENS / "lora_attention"
 
 

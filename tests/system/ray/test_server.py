@@ -22,8 +22,6 @@ from voxcpm_client import Client, SpeechError
 
 ROOT = Path(__file__).parents[3]
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:

@@ -28,8 +28,6 @@ DRAIN = ("--drain-seconds", f"{NEVER_SECONDS:g}")
 RETRY_SECONDS = 0.9
 STEADY = service_config("UNAVAILABLE", watch_health=False)
 
-pytestmark = pytest.mark.timeout(600)
-
 
 class Replica:
     """A server that is stopped and started again at one address."""

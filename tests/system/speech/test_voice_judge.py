@@ -257,7 +257,6 @@ def test_each_mode_gives_the_speaker_in_its_way(parrot, teacher, tmp_path):
 
 
 @needs_recognizer
-@pytest.mark.timeout(400)
 def test_the_command_writes_a_page_and_fails_with_its_bounds(parrot, teacher, tmp_path, monkeypatch):
     words = [
         str(teacher.folder),

@@ -23,8 +23,6 @@ from support.servers.waiting import HANG_SECONDS, wait_until
 from voxcpm_client import Client
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
-pytestmark = pytest.mark.timeout(900)
-
 SERVICE = "/voxcpm_grpc.v1.VoxCPMService/"
 MAX_STREAMS = 4
 LONG = "This is a sentence of some length, and it goes on for a while. " * 40

@@ -53,7 +53,6 @@ async def tiny_pool(folder: Path, engines: int) -> AsyncIterator[tuple[EnginePoo
         await pool.close()
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("engines", [1, pytest.param(2, marks=pytest.mark.nightly)])
 async def test_others_need_the_same_steps_with_and_without_stalled_readers(tmp_path, engines):
     """A step of them takes as long in both cases, so their throughput is the same."""

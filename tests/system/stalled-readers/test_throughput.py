@@ -24,8 +24,6 @@ from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
-pytestmark = pytest.mark.timeout(600)
-
 TEXT = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen. "
 SERVERS = {"one front": (), "two fronts and engines": ("--fronts", "2", "--devices", "cpu:2")}
 METHOD = "/voxcpm_grpc.v1.VoxCPMService/Generate"

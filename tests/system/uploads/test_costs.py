@@ -28,8 +28,6 @@ from voxcpm_grpc.audio import Encoding, WavWriter
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
-pytestmark = pytest.mark.timeout(400)
-
 OTHER = "127.0.0.2"
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 WORKER_BYTES = 400 << 20  # before the limits of workers, a bomb took 1.5 to 2.9 GB

@@ -20,8 +20,6 @@ from tools.voice.pace import Graphed
 from tools.voice.shapes import LATENT, PATCH, codec_config, model_config
 from tools.voice.voices import VOICES
 
-pytestmark = pytest.mark.timeout(600)
-
 COPIES = {"aten::lift_fresh", "aten::_local_scalar_dense"}  # torch.tensor and the like; item and float
 WAITS = {"aten::nonzero", "aten::masked_select", "aten::unique_dim", "aten::_unique2"}  # their shapes depend on values
 

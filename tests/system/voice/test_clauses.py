@@ -208,7 +208,6 @@ def test_the_cuts_are_stored_with_the_recording(cutter, tmp_path):
 
 
 @needs_recognizer
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("lost", "status"), [(slice(0, 0), 0), (slice(0, RATE // 2), 1)])
 def test_the_command_fails_if_cut_sentences_lose_words(cutter, tmp_path, monkeypatch, lost, status):
     cutter.lost = lost

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from support.clients.recipe import run_command
 
 from tools.voice import phonemes, text
@@ -23,8 +22,6 @@ if Path({str(SHARE)!r}, "wordnet").exists():
     text.WORDNET, text.SCOWL = Path({str(SHARE)!r}, "wordnet"), Path({str(SHARE)!r}, "dict/scowl")
 text.main()
 """
-
-pytestmark = pytest.mark.timeout(500)
 
 
 def test_training_text_is_plain_repeatable_and_far_from_the_held_out(tmp_path):

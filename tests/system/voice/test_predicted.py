@@ -23,7 +23,6 @@ from tools.voice.shapes import LATENT, PATCH, codec_config, model_config, patch_
 from tools.voice.train_vae import Trainer
 from tools.voice.voices import VOICES
 
-pytestmark = pytest.mark.timeout(600)
 FRAME = patch_samples(codec_config()) // PATCH  # samples of a latent
 
 

@@ -10,7 +10,6 @@ import torch
 from tools.voice import kokoro
 from tools.voice.kokoro import FRAME, PARTS, Sentence, Sizes, Teacher, batches
 
-pytestmark = pytest.mark.timeout(600)
 CPU = torch.device("cpu")
 SENTENCES = [
     Sentence("one", "ðə kˈæt."),

@@ -20,8 +20,6 @@ from tools.voice.shapes import LATENT, PATCH, codec_config, model_config
 from tools.voice.train_vae import Trainer, start_of
 from tools.voice.voices import VOICES
 
-pytestmark = pytest.mark.timeout(600)
-
 
 def drawn(corpus: Corpus, count: int) -> list[Sequence]:
     composer, rng = batches.Composer(corpus), np.random.default_rng(5)
