@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.front.paced_server import started
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.statistics import late, quantile
 from benchmarks.pages.files import write_json
@@ -24,7 +21,6 @@ from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.front_count import front_count
 
-STOP_SECONDS = 10.0
 WARM_UP_SECONDS = 0.5
 CALL_SECONDS = 30.0
 MIN_CLIENT_CORES = 4  # beside those of the server; with fewer, clients and server share all
@@ -64,28 +60,6 @@ def candidates(auto: int) -> list[int]:
     return sorted({1, max(1, auto // 2), auto, 2 * auto})
 
 
-@contextmanager
-def served(fronts: int, engines: int, cores: int, step_ms: float) -> Iterator[str]:
-    """The address of a server on the first `cores` cores."""
-    words = ("--engines", str(engines), "--fronts", str(fronts), "--cores", f"0-{cores - 1}", "--step-ms", f"{step_ms}")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.front.paced_server", *words], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line.startswith("listening on "):
-            raise SystemExit("the server did not start; its messages are above")
-        yield line.split()[2]
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
 def measure(options: argparse.Namespace) -> list[Row]:
     """Rows for each number of cores, of engines and of fronts, until `options.budget` seconds have passed."""
     there, ends = os.cpu_count() or 1, time.monotonic() + options.budget
@@ -111,7 +85,8 @@ def _row(options: argparse.Namespace, cores: int, engines: int, fronts: int, aut
     rate = min(options.rate * engines, options.core_rate * cores)
     others = set(range(cores, os.cpu_count() or 1))
     mine = os.sched_getaffinity(0)
-    with served(fronts, engines, cores, options.step_ms) as address:
+    flags = {"engines": engines, "fronts": fronts, "cores": f"0-{cores - 1}", "step-ms": options.step_ms}
+    with started(flags) as address:
         if len(others) >= MIN_CLIENT_CORES:
             os.sched_setaffinity(0, others)  # and the clients, which inherit it
         try:

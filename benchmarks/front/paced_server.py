@@ -10,7 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from benchmarks.front.paced_engine import MakePaced
@@ -19,6 +23,7 @@ from voxcpm_grpc.aio.event_loops import loop_factory
 from voxcpm_grpc.logs import set_up
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
+from voxcpm_grpc.settings.http import HttpSettings
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.text import TextSettings
@@ -27,9 +32,32 @@ from voxcpm_server.app import running_server
 from voxcpm_server.fronts import running_fronts
 
 MAX_STREAMS = 100_000
+STOP_SECONDS = 10.0
 
 
-def settings(fronts: int, voices: str) -> Settings:
+@contextmanager
+def started(flags: Mapping[str, object]) -> Iterator[str]:
+    """Run this program in a process of its own, with flags by their names without dashes; yield its address."""
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.front.paced_server", *words], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise SystemExit("the server did not start; its messages are above")
+        yield line.split()[2]
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def settings(fronts: int, voices: str, http: str = "") -> Settings:
     return Settings(
         listen="127.0.0.1:0",
         fronts=fronts,
@@ -45,6 +73,7 @@ def settings(fronts: int, voices: str) -> Settings:
         ),
         text=TextSettings(start_normalizer=False),
         voices=VoiceSettings(url=voices),
+        http=HttpSettings(listen=http or None),
     )
 
 
@@ -72,6 +101,7 @@ def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument("--engines", type=int, default=1, help="number of engines")
     parser.add_argument("--fronts", type=int, default=1, help="number of fronts")
+    parser.add_argument("--http", default="", metavar="HOST:PORT", help="address of the HTTP gateway; default: none")
     parser.add_argument("--cores", default="", help="cores of the server, such as 0-3; default: all")
     parser.add_argument("--step-ms", type=float, default=30.0, help="time between two chunks of a stream")
     options = parser.parse_args()
@@ -79,7 +109,7 @@ def main() -> None:
         first, _, last = options.cores.partition("-")
         os.sched_setaffinity(0, range(int(first), int(last or first) + 1))
     with tempfile.TemporaryDirectory() as voices, asyncio.Runner(loop_factory=loop_factory()) as runner:
-        made = settings(options.fronts, voices)
+        made = settings(options.fronts, voices, options.http)
         set_up(made.log)
         runner.run(serve(made, options.engines, options.step_ms / 1e3))
 

@@ -2,11 +2,12 @@
 
     python -m benchmarks.gateway --model demo --users 1,16 --name gateway
     python -m benchmarks.gateway --model DIR --users 1,16 --rounds 40 --name gateway-h200
+    python -m benchmarks.gateway --step-ms 10 --users 1,16,64 --name gateway-paced
 
-A server with `--http` runs, and so many users at the same time. In each round a user speaks one text twice, by gRPC and
-by HTTP in turns, with the same options, so that both meet the same load. A connection stays open from one call to the
-next, as clients keep it. The first round warms up and does not count. The command writes NAME.json and NAME.md into
-`--out`.
+A server with `--http` runs, and so many users at the same time. Its speech is a model's, or with `--step-ms` that of an
+engine that makes a chunk for every stream in each step. In each round a user speaks one text twice, by gRPC and by HTTP
+in turns, with the same options, so that both meet the same load. A connection stays open from one call to the next, as
+clients keep it. The first round warms up and does not count. The command writes NAME.json and NAME.md into `--out`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import argparse
 import asyncio
 import multiprocessing
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 
+from benchmarks.front.paced_server import started
 from benchmarks.gateway import page
 from benchmarks.gateway.calls import Sample, Task, run_users
 from benchmarks.gateway.rows import HEADINGS, Row, line, row
@@ -59,9 +62,24 @@ async def _answers(host: str, port: int) -> None:
     writer.close()
 
 
+@contextmanager
+def _served(options: argparse.Namespace, port: int) -> Iterator[str]:
+    """The address of a server whose gateway listens on a port."""
+    http = f"127.0.0.1:{port}"
+    if options.step_ms:
+        with started({"step-ms": options.step_ms, "http": http}) as target:
+            yield target
+        return
+    limits = ("--limits.max-streams-per-connection", "0", "--limits.max-streams-per-caller", "0")
+    with Server(options.model, options.timesteps, ["--http", http, *limits, *options.serve]) as server:
+        [target] = server.targets()
+        yield target
+
+
 def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument("--model", default="demo", help="model of the server: demo, a directory, or a repository id")
+    parser.add_argument("--step-ms", type=float, help="time of a step of an engine without a model, instead of --model")
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
     parser.add_argument("--users", type=integers, default=[1, 16], help="numbers of users at the same time")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of each user, after one that warms up")
@@ -72,16 +90,14 @@ def main() -> None:
     add_output_flags(parser, name="gateway")
     options = parser.parse_args()
     port = free_port()
-    limits = ("--limits.max-streams-per-connection", "0", "--limits.max-streams-per-caller", "0")
-    flags = ["--http", f"127.0.0.1:{port}", *limits, *options.serve]
-    with Server(options.model, options.timesteps, flags) as server:
-        [target] = server.targets()
+    with _served(options, port) as target:
         asyncio.run(_answers("127.0.0.1", port))
         rows = measure(options, target, ("127.0.0.1", port))
     table = {
         "command": command(),
         "versions": versions("grpcio", "protobuf", "uvloop", "starlette", "uvicorn"),
         "model": options.model,
+        "step_ms": options.step_ms,
         "rounds": options.rounds,
         "rows": [asdict(one) for one in rows],
     }

@@ -22,6 +22,12 @@ def publish(table: Mapping[str, Any], folder: Path, name: str) -> None:
     (folder / f"{name}.md").write_text(render(table, name))
 
 
+def _speaker(table: Mapping[str, Any]) -> str:
+    if step := table.get("step_ms"):
+        return f"An engine without a model makes a chunk for every stream in {step:g} ms."
+    return f"The model is {table['model']}."
+
+
 def render(table: Mapping[str, Any], name: str) -> str:
     """The page of one run."""
     versions = dict(table["versions"])
@@ -40,7 +46,7 @@ def render(table: Mapping[str, Any], name: str) -> str:
     heads = "users|calls|gRPC p50|HTTP p50|gRPC p90|HTTP p90|added p50|added mean|ratio p50"
     sections = [
         f"# First audio through the HTTP gateway: {device}",
-        f"The model is {table['model']}. The numbers are in [{name}.json]({name}.json). {NOTE}",
+        f"{_speaker(table)} The numbers are in [{name}.json]({name}.json). {NOTE}",
         grid(heads, lines),
         f"```\n{table['command']}\n```",
         listed(versions),

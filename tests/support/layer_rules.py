@@ -137,7 +137,6 @@ benchmarks.interference: benchmarks.serving voxcpm_client benchmarks.measuring a
 benchmarks.soak: benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring audio
 benchmarks.dialogue: benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring
 benchmarks.formats: benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring audio
-benchmarks.gateway: benchmarks.serving voxcpm_client benchmarks.pages benchmarks.measuring
 benchmarks.restart: benchmarks.serving voxcpm_client voxcpm_client.messages benchmarks.pages benchmarks.measuring
 tools.call_census: voxcpm_client
 tools.engine_digest: voxcpm_client engine settings
@@ -212,6 +211,7 @@ benchmarks.front: voxcpm_server.fronts voxcpm_server.app voxcpm_server.speech vo
     benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring
     voxcpm_server.front_count voxcpm_server.auth v1 pool.engines pool ipc engine.scheduling settings request abilities
     logs aio errors machine
+benchmarks.gateway: benchmarks.front benchmarks.serving voxcpm_client benchmarks.pages benchmarks.measuring
 benchmarks.word_times: benchmarks.front voxcpm_server.app voxcpm_client benchmarks.pages benchmarks.measuring
     pool.engines pool settings request
 benchmarks.event_loop: voxcpm_server.app benchmarks.measuring audio v1 settings

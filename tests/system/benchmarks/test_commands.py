@@ -206,8 +206,15 @@ def test_call_census():
     }
 
 
-def test_gateway(tmp_path):
-    shape = ("--model", str(TINY), "--timesteps", "4", "--users", "1,3", "--rounds", "2", "--clients", "1")
+@pytest.mark.parametrize(
+    ("speaker", "said"),
+    [
+        (("--model", str(TINY), "--timesteps", "4"), f"The model is {TINY}."),
+        (("--step-ms", "5"), "a chunk for every stream in 5 ms"),
+    ],
+)
+def test_gateway(speaker, said, tmp_path):
+    shape = (*speaker, "--users", "1,3", "--rounds", "2", "--clients", "1")
     command = [sys.executable, "-m", "benchmarks.gateway", *shape, "--max-steps", "2", "--out", str(tmp_path)]
     done = finished(command)
     assert done.returncode == 0, done.stderr
@@ -216,7 +223,9 @@ def test_gateway(tmp_path):
     for row in (one, three):
         assert 0 < row["grpc_p50_ms"] <= row["grpc_p90_ms"] and 0 < row["http_p50_ms"] <= row["http_p90_ms"]
         assert abs(row["added_p50_ms"] - row["http_p50_ms"] + row["grpc_p50_ms"]) < 1e-6
-    assert "|users|calls|" in (tmp_path / "gateway.md").read_text().replace(" ", "")
+    page = (tmp_path / "gateway.md").read_text()
+    assert said in page
+    assert "|users|calls|" in page.replace(" ", "")
 
 
 def test_scaling(tmp_path):
