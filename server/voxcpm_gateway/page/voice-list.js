@@ -144,8 +144,8 @@ export function choices(voice, preset) {
 }
 
 function chosenByModel() {
-  const about = "Made up by the model, by the seed";
-  return { name: "A new voice", value: NO_VOICE, stored: false, kind: "", about, language: "", digest: "" };
+  const about = "The model chooses; with another seed it may be another voice";
+  return { name: "Any voice", value: NO_VOICE, stored: false, kind: "", about, language: "", digest: "" };
 }
 
 function sentence(text) {

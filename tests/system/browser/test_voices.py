@@ -28,7 +28,7 @@ def voices(browser: Chrome, demo_address: str) -> Iterator[Page]:
 def test_a_card_says_what_a_voice_is_like(voices: Page):
     names = voices.run(f"{CARDS}.map((one) => one.querySelector('.voice-name').textContent)")
     abouts = voices.run(f"{CARDS}.map((one) => one.querySelector('.about').textContent)")
-    assert names == ["hazel", "miles", "george", "A new voice"]
+    assert names == ["hazel", "miles", "george", "Any voice"]
     assert abouts[0] == "An American woman, warm and close, who takes her time."
     assert all(abouts)
     assert voices.run("document.querySelector('[name=voice]:checked').value") == "hazel"  # the default
