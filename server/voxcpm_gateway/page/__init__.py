@@ -15,6 +15,7 @@ from voxcpm_gateway.exchange import Route
 from voxcpm_gateway.page.encoding import encode, offered
 from voxcpm_gateway.requests.callers import caller_client
 from voxcpm_gateway.routes.websocket import MAX_WAITING_CHARS
+from voxcpm_gateway.speech.voice_names import chosen_model
 from voxcpm_gateway.state import GatewayState
 
 if TYPE_CHECKING:
@@ -78,11 +79,18 @@ def _response(name: str) -> Response:
 
 
 async def _model(request: Request) -> Response:
-    """The properties of the model that the page shows or sends. The server refuses callers without a valid key."""
-    info = await caller_client(request).model_info()
-    config = GatewayState.of(request).config
+    """The properties of a model, `?model=NAME` or the default one, that the page shows or sends.
+
+    The server refuses callers without a valid key.
+    """
+    state, client = GatewayState.of(request), caller_client(request)
+    names = [one.name for one in await state.models(client)]
+    wanted = request.query_params.get("model", "")
+    info = await client.model_info(chosen_model(wanted, names) if wanted else "")
+    config = state.config
     body = {
         "model": info.model,
+        "models": names,
         "version": info.server_version,
         "sample_rate": info.output_sample_rate,
         "sampling": list(info.sampling_fields),

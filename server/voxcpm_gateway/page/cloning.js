@@ -157,6 +157,7 @@ export class Cloning extends EventTarget {
     form.append("audio_sample", this.recording.blob, this.recording.blob.name ?? "recording.wav");
     form.append("name", $("voice-name").value.trim());
     form.append("consent", `confirmed on the web page, ${new Date().toISOString().slice(0, 10)}`);
+    for (const [name, value] of Object.entries(this.server.modelOptions)) form.append(name, value);
     if (this.mode !== "reference") form.append("ref_text", $("transcript").value.trim());
     $("save").disabled = true;
     try {

@@ -37,7 +37,7 @@ window.voxcpm = { conversation, server }; // for tests, and for the curious
 
 /** The options of a stream. Throws an Error if they are incomplete or wrong. */
 function options() {
-  return { ...voices.options(), ...settingsOfStream() };
+  return { ...server.modelOptions, ...voices.options(), ...settingsOfStream() };
 }
 
 function fail(error) {
@@ -152,6 +152,7 @@ function keepDraft() {
     voice: voices.list.value,
     fields: savedFields(),
     format: $("format").value,
+    model: server.wanted,
   });
 }
 
@@ -179,6 +180,7 @@ function restore() {
   conversation.earlierFactor = draft.factor ?? null;
   voices.source = draft.source;
   voices.list.wanted = draft.voice ?? "";
+  server.wanted = draft.model ?? "";
   setText(draft.text ?? "");
 }
 
@@ -186,9 +188,10 @@ function restore() {
 function follow() {
   const given = linked();
   if (given?.text) setText(given.text);
-  if (!given?.voice) return;
-  voices.source = "list";
-  chooseVoice(given.voice);
+  if (given?.voice) voices.source = "list";
+  if (given?.model && given.model !== server.model?.model) {
+    chooseModel(given.model, given.voice ?? "");
+  } else if (given?.voice) chooseVoice(given.voice);
 }
 
 /** Choose a voice that may be on another server only. */
@@ -200,7 +203,7 @@ addEventListener("hashchange", follow);
 
 $("link").addEventListener("click", async () => {
   try {
-    const address = link($("text").value, voices.linkedName);
+    const address = link({ text: $("text").value, voice: voices.linkedName, ...server.modelOptions });
     const done = await copy(address);
     announce(done ? "The link is copied. It carries the text and the voice." : `Copy this link: ${address}`);
   } catch (error) {
@@ -264,6 +267,26 @@ requestAnimationFrame(frame);
 
 // ---- the server
 
+/** Show the name of the model, or a choice if the server has several. */
+function showModel({ model, models, sample_rate: rate }) {
+  const several = models.length > 1;
+  $("models").replaceChildren(...models.map((name) => new Option(name, name, false, name === model)));
+  $("models").hidden = !several;
+  $("model").textContent = `${several ? "" : `${model} · `}${rate / 1000} kHz`;
+  document.title = `${model} · voxcpm-grpc`;
+}
+
+function chooseModel(name, voice = "") {
+  if (server.model) stop();
+  samples.stop();
+  voices.list.leave(voice);
+  server.wanted = name;
+  keepDraft();
+  server.connect();
+}
+
+$("models").addEventListener("change", () => chooseModel($("models").value));
+
 function askForKey() {
   $("key-button").hidden = false;
   if (!$("key-dialog").open) $("key-dialog").showModal();
@@ -281,13 +304,13 @@ server.addEventListener("away", ({ detail }) => {
   if (!isReconnecting()) showError({ message: detail.message, request_id: detail.request_id, code: "unavailable" });
   server.look();
 });
+server.addEventListener("missing", ({ detail }) => note(`This server has no model “${detail}”; its default model speaks.`));
 server.addEventListener("refused", ({ detail }) => fail(detail));
 server.addEventListener("ready", async () => {
   const { model } = server;
   const again = isReconnecting();
   if (again) clearError();
-  $("model").textContent = `${model.model} · ${model.sample_rate / 1000} kHz`;
-  document.title = `${model.model} · voxcpm-grpc`;
+  showModel(model);
   $("key-button").hidden = !server.key;
   for (const option of $("format").options) option.hidden = option.disabled = !model.formats.includes(option.value);
   if ($("format").selectedOptions[0]?.disabled) $("format").value = "wav";

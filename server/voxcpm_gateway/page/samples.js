@@ -71,10 +71,11 @@ export class Samples extends EventTarget {
 
   async audio(voice) {
     const text = SENTENCES[voice.language?.split("-")[0]] ?? SENTENCES.en;
-    const name = `${voice.digest} ${voice.value} ${text}`;
+    const model = this.server.modelOptions;
+    const name = `${model.model ?? ""} ${voice.digest} ${voice.value} ${text}`.trim();
     const found = await read(name);
     if (found) return found;
-    const body = JSON.stringify({ input: text, voice: voice.value, seed: SEED, response_format: "wav" });
+    const body = JSON.stringify({ ...model, input: text, voice: voice.value, seed: SEED, response_format: "wav" });
     const headers = { "content-type": "application/json" };
     const response = await this.server.request("v1/audio/speech", { method: "POST", headers, body });
     const audio = await response.arrayBuffer();

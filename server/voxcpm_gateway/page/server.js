@@ -5,11 +5,15 @@ const FIRST_PAUSE_MS = 500; // before an attempt to reach the server again
 const LONGEST_PAUSE_MS = 8000;
 const STEADY_MS = 30_000; // after which a server that answers counts as one that stays
 
-/** Events: "ready" (the model is known), "away" and "refused" (detail: the error). */
+/**
+ * Events: "ready" (the model is known), "missing" (detail: the name of the wanted model, which the server lacks), "away" and
+ * "refused" (detail: the error).
+ */
 export class Server extends EventTarget {
   constructor() {
     super();
     this.model = null;
+    this.wanted = ""; // name of the model to ask for; empty for the default one
     this.key = sessionStorage.getItem(KEY) ?? "";
     this.attempt = 0; // number of the newest attempt
     this.pause = FIRST_PAUSE_MS;
@@ -40,7 +44,7 @@ export class Server extends EventTarget {
     clearTimeout(this.timer);
     const attempt = ++this.attempt;
     try {
-      const model = await (await this.request("page/model.json")).json();
+      const model = await this.describe();
       if (attempt !== this.attempt) return;
       this.model = model;
       this.dispatchEvent(new Event("ready"));
@@ -49,6 +53,24 @@ export class Server extends EventTarget {
       const away = ["unavailable", "rate_limit_exceeded"].includes(error.code);
       this.dispatchEvent(new CustomEvent(away ? "away" : "refused", { detail: error }));
     }
+  }
+
+  /** The wanted model, or the default one of a server that has no model of that name. */
+  async describe() {
+    const address = "page/model.json";
+    const wanted = this.wanted && `${address}?model=${encodeURIComponent(this.wanted)}`;
+    const response = await this.request(wanted || address).catch((error) => {
+      if (error.code !== "model_not_found") throw error;
+      this.dispatchEvent(new CustomEvent("missing", { detail: this.wanted }));
+      this.wanted = "";
+      return this.request(address);
+    });
+    return response.json();
+  }
+
+  /** The options that choose the model, of a server that has several. */
+  get modelOptions() {
+    return this.model?.models.length > 1 ? { model: this.model.model } : {};
   }
 
   /** Try to reach a lost server again, after a pause that grows. */

@@ -85,8 +85,9 @@ export function curl(request) {
 export function openai(request) {
   const { keyed, http, format } = request;
   const data = new Expression('"data:audio/wav;base64," + base64.b64encode(recording).decode()');
-  const { input, voice = "default", response_format, instructions, speed, ...extra } = httpFields(request, data);
-  const known = defined({ model: "tts-1", voice, input, instructions, speed, response_format });
+  const fields = httpFields(request, data);
+  const { model = "tts-1", input, voice = "default", response_format, instructions, speed, ...extra } = fields;
+  const known = defined({ model, voice, input, instructions, speed, response_format });
   const recorded = "ref_audio" in extra;
   return [
     ...(recorded ? ["import base64"] : []),
@@ -138,6 +139,7 @@ export function grpcurl({ text, options, format, keyed, grpc }) {
   const audio = { audio: { data: MARK } };
   const some = (values) => (Object.keys(defined(values)).length ? defined(values) : undefined);
   const config = defined({
+    model: options.model,
     conditioning: some({
       voice: options.voice,
       no_voice: options.no_voice,

@@ -44,9 +44,17 @@ export class VoiceList extends EventTarget {
     return Boolean(found);
   }
 
-  /** Show the voices of the server. */
+  /** Forget the voices of a model, and choose the wanted one among those of the next. */
+  leave(wanted) {
+    this.voices = [];
+    this.wanted = wanted;
+    $("voices").replaceChildren();
+  }
+
+  /** Show the voices of a model. */
   async load(model, chosen = this.value) {
     const { voices } = await (await this.server.request(`${VOICES}?model=${encodeURIComponent(model.model)}`)).json();
+    if (model !== this.server.model) return; // another one was chosen meanwhile
     const presets = new Set(model.presets);
     const every = voices.flatMap((voice) => choices(voice, voice.preset ?? presets.has(voice.id)));
     const whole = new Set(every.filter(({ kind }) => kind === "hifi").map(({ name }) => name));
@@ -144,7 +152,7 @@ export function choices(voice, preset) {
 }
 
 function chosenByModel() {
-  const about = "The model chooses; with another seed it may be another voice";
+  const about = "The model chooses, by the seed";
   return { name: "Any voice", value: NO_VOICE, stored: false, kind: "", about, language: "", digest: "" };
 }
 

@@ -85,6 +85,19 @@ async def test_the_page_learns_what_the_model_can_do(serve_front, serve_gateway,
         assert tuple(found[name] for name in names) == expected
 
 
+async def test_the_page_learns_of_every_model(serve_front, serve_gateway, fake):
+    first, second = fake(), fake()
+    second.info = replace(second.info, name="second", fingerprint="2" * 32, output_sample_rate=24000)
+    async with serve_front(first, others=[second]) as served, serve_gateway(served.address) as gateway:
+        default = (await gateway.http.get("/page/model.json")).json()
+        other = (await gateway.http.get("/page/model.json", params={"model": "SECOND"})).json()
+        missing = await gateway.http.get("/page/model.json", params={"model": "third"})
+    assert default["models"] == other["models"] == [first.info.name, "second"]
+    assert (default["model"], default["sample_rate"]) == (first.info.name, first.info.output_sample_rate)
+    assert (other["model"], other["sample_rate"]) == ("second", 24000)
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+
+
 async def test_the_page_learns_the_grpc_port_of_its_own_host_only(served, serve_gateway):
     port = int(served.address.rpartition(":")[2])
     async with serve_gateway(served.address) as gateway:

@@ -134,6 +134,12 @@ class Page:
     def click(self, id: str) -> None:
         self.find(id).click()
 
+    def copied_link(self) -> str:
+        """Copy the link of the page, and return it."""
+        self.run("void (navigator.clipboard.writeText = async (text) => { window.copied = text; })")
+        self.click("link")
+        return self.until("window.copied")
+
     def open(self, id: str) -> None:
         """Unfold a part of the page."""
         self.run("void (document.getElementById(arguments[0]).open = true)", id)
@@ -141,6 +147,15 @@ class Page:
     def choose(self, name: str, value: str) -> None:
         """Choose a radio button."""
         self.driver.find_element(By.CSS_SELECTOR, f"[name={name}][value={value}]").click()
+
+    def choose_model(self, name: str) -> None:
+        """Choose a model of a server that has several, and wait for its voices."""
+        self.run(
+            "(([one, name]) => { one.value = name; one.dispatchEvent(new Event('change')); })(arguments)",
+            self.find("models"),
+            name,
+        )
+        self.until(f"window.voxcpm.server.model.model === '{name}' && document.querySelector('#voices input')")
 
     def fill(self, id: str, text: str) -> None:
         """Put text into a field at once, as a paste does."""

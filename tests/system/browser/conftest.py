@@ -20,7 +20,7 @@ from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.audio.uploads import decode
 from voxcpm_grpc.audio.wav import header
 
-EXPECTED = re.compile(r"status of (401|503)|ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE")
+EXPECTED = re.compile(r"status of (401|503)|[?]model=\S+ .*status of 404|ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE")
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +90,17 @@ def address_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 
 
 @pytest.fixture(scope="session")
+def address_of_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway over the bundled voice and, after it, a model with built-in voices."""
+    other = ("--model", f"other={checkpoint('custom06')}@cpu")
+    with (
+        serving(tmp_path_factory.mktemp("voices"), *other, model=f"hazel={VOICE}@cpu") as server,
+        gateway(server.address) as address,
+    ):
+        yield address
+
+
+@pytest.fixture(scope="session")
 def recording() -> bytes:
     """A recording of the bundled voice."""
     return (VOICE / "presets" / "miles.flac").read_bytes()
@@ -116,6 +127,14 @@ def page(browser: Chrome, address: str) -> Page:
 def quick(browser: Chrome, fast_address: str) -> Page:
     """The page over a server that is 20 times as fast as speech."""
     return Page(browser, fast_address).ready()
+
+
+@pytest.fixture
+def of_two(browser: Chrome, address_of_two: str) -> Page:
+    """The page over two models, of which the first is chosen."""
+    page = Page(browser, address_of_two).ready()
+    page.run("sessionStorage.clear()")
+    return page.reload()
 
 
 @pytest.fixture

@@ -185,3 +185,11 @@ def test_a_program_takes_the_key_from_a_variable(browser: Chrome, name: str, tmp
     assert key not in text
     assert run(text, name, tmp_path, VOXCPM_CLIENT_API_KEY=key).stat().st_size > 1000
     browser.get("about:blank")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_speaks_with_the_chosen_model(of_two: Page, name: str, tmp_path: Path):
+    of_two.choose_model("other")
+    of_two.driver.find_element("css selector", "[name=voice][value=vivian]").click()  # the first model has none
+    of_two.fill("text", "Hello.")
+    assert len(samples(run(program(of_two, name), name, tmp_path)))

@@ -133,6 +133,16 @@ def test_fingers_find_targets_of_44_pixels(browser: Chrome, demo_address: str, s
     assert small == []
 
 
+def test_the_choice_of_a_model_fits_a_narrow_screen(browser: Chrome, address_of_two: str):
+    page = Page(browser, address_of_two, width=360, height=740).ready()
+    looked_at(page, "phone-light-two-models")
+    assert faults(page) == []
+    assert page.run("document.scrollingElement.scrollWidth") <= 360
+    assert page.run("document.getElementById('models').getBoundingClientRect().height") >= LEAST_TARGET
+    title = page.run("document.querySelector('h1').getBoundingClientRect().height")
+    assert title < LEAST_TARGET  # it stays on one line
+
+
 def test_a_phone_shows_the_text_the_voice_and_speak_at_first(browser: Chrome, demo_address: str):
     page = Page(browser, demo_address, width=390, height=664).ready()  # between the bars of a browser
     bar = page.run("document.getElementById('actions').getBoundingClientRect().top")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from selenium.webdriver import Chrome
@@ -169,3 +170,58 @@ def test_what_another_model_had_is_forgotten_at_a_reload(open_page: Callable[[st
     write(page, "Hello.")
     given = spoken(page)
     assert given["voice"] == "aiden" and not {"style", "speech_language"} & given.keys()
+
+
+MODEL = "document.getElementById('models').value"
+VOICES = "[...document.querySelectorAll('#voices input')].map((one) => one.value)"
+
+
+def test_one_model_is_no_choice(open_page: Callable[[str], Page]):
+    assert not open_page("custom06").find("models").is_displayed()
+
+
+def test_each_model_of_a_server_speaks_with_its_voices(of_two: Page):
+    page = of_two
+    assert page.find("models").is_displayed() and page.run(MODEL) == "hazel"
+    assert page.run(VOICES)[:3] == ["hazel", "miles", "george"]
+    page.choose_model("other")
+    assert "hazel" not in page.run(VOICES) and "vivian" in page.run(VOICES)
+    write(page, "Hello.")
+    page.driver.find_element("css selector", "[name=voice][value=vivian]").click()
+    assert {"model": "other", "voice": "vivian"}.items() <= spoken(page).items()
+    page.choose_model("hazel")
+    assert spoken(page)["model"] == "hazel"
+    header = page.run("window.events.findLast((one) => one.type === 'header')")
+    assert (header["model"], header["sample_rate"]) == ("hazel", 24000)
+
+
+def test_a_sample_is_of_the_chosen_model(of_two: Page):
+    of_two.choose_model("other")
+    of_two.driver.find_element("css selector", ".voice:has([value=vivian]) .sample").click()
+    of_two.until(
+        "document.querySelector('.voice:has([value=vivian]) .sample use').getAttribute('href') === '#icon-stop'"
+    )
+    assert not of_two.find("alert").is_displayed()
+
+
+def test_a_reload_and_a_link_keep_the_model(of_two: Page, browser: Chrome, address_of_two: str):
+    page = of_two
+    page.choose_model("other")
+    page.driver.find_element("css selector", "[name=voice][value=vivian]").click()
+    page.reload()
+    assert page.run(MODEL) == "other"
+    assert page.run("document.querySelector('[name=voice]:checked').value") == "vivian"
+    page.fill("text", "Hello.")
+    fragment = urlsplit(page.copied_link()).fragment
+    assert parse_qs(fragment) == {"text": ["Hello."], "voice": ["vivian"], "model": ["other"]}
+    page.run("sessionStorage.clear()")
+    browser.get("about:blank")
+    other = Page(browser, address_of_two, fragment=f"#{fragment}").ready()
+    other.until(f"{MODEL} === 'other' && document.querySelector('[name=voice]:checked')?.value === 'vivian'")
+
+
+def test_a_model_that_is_gone_gives_way_to_the_default_one(of_two: Page, browser: Chrome, address_of_two: str):
+    browser.get("about:blank")
+    page = Page(browser, address_of_two, fragment="#model=gone").ready()
+    assert page.run(MODEL) == "hazel"
+    page.until("document.body.innerText.includes('This server has no model “gone”; its default model speaks.')")

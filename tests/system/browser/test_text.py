@@ -17,13 +17,6 @@ STATUS = "document.getElementById('status').textContent"
 LONG = 1 << 20  # characters
 
 
-def copied(page: Page) -> None:
-    """Keep what the page puts into the clipboard in `window.copied`."""
-    page.run(
-        "void (navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); })",
-    )
-
-
 @pytest.mark.parametrize(
     ("field", "typed", "fault"),
     [
@@ -151,12 +144,10 @@ def test_a_link_carries_text_and_voice_and_never_a_key(browser: Chrome, tiny: Se
         page.until("document.getElementById('key-dialog').open")
         page.press(*key, "Enter")
         page.ready()
-        copied(page)
         page.fill("text", "Over the #hills & <b>far</b> away.")
         page.driver.find_element("css selector", "[name=voice][value=miles]").click()
-        page.click("link")
+        link = page.copied_link()
         page.until(f"{STATUS}.startsWith('The link is copied.')")
-        link = page.run("window.copied")
         assert key not in link
         assert parse_qs(urlsplit(link).fragment) == {"text": ["Over the #hills & <b>far</b> away."], "voice": ["miles"]}
         browser.get("about:blank")
