@@ -36,8 +36,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=ROOT, check=True)
     venv.create(folder / "venv")
     python = folder / "venv" / "bin" / "python"
-    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "install", "-q", "--no-compile")
-    subprocess.run([*pip, *folder.glob("*.whl")], check=True)
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "install")
+    subprocess.run([*pip, "-q", "--no-compile", *folder.glob("*.whl")], check=True)
     return python
 
 
