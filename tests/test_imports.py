@@ -1,4 +1,5 @@
 import gc
+import subprocess
 import sys
 
 import pytest
@@ -42,3 +43,11 @@ def test_a_command_imports_its_packages_without_collections(monkeypatch):
         assert not gc.isenabled(), "they were off before"
     finally:
         gc.enable()
+
+
+def test_a_server_leaves_the_readings_of_languages_to_the_process_that_normalises_text():
+    """They compile hundreds of patterns."""
+    names = ("voxcpm_server.text.chinese", "voxcpm_server.text.english")
+    script = f"import sys, voxcpm_server.app; print([name for name in {names} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "[]\n", done.stderr

@@ -121,7 +121,7 @@ SUITES = (
     ),
     Suite(
         "loras",
-        "LoRA adapters of several models and fronts, and a thousand registrations beside streams",
+        "LoRA adapters of several models and fronts, and hundreds of registrations beside streams",
         8,
         judges=(
             *PROCESSES,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from voxcpm_grpc.text.characters import INVISIBLE, readable
 from voxcpm_server.text.lexicon import Lexicon
-from voxcpm_server.text.normalize.readings import open_phonemes
+from voxcpm_server.text.normalize.phonemes import open_phonemes
 from voxcpm_server.text.preparation import replacements
 from voxcpm_server.text.words.characters import is_joined, without_control
 

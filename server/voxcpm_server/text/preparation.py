@@ -8,7 +8,7 @@ from dataclasses import replace
 from voxcpm_server.text.description import without_parentheses
 from voxcpm_server.text.lexicon import Lexicon, Replacement, respelled
 from voxcpm_server.text.normalize.normalizer import TextNormalizer
-from voxcpm_server.text.normalize.readings import around_phonemes
+from voxcpm_server.text.normalize.phonemes import around_phonemes
 from voxcpm_server.text.words.alignment import aligned
 from voxcpm_server.text.words.characters import is_speakable, spoken
 from voxcpm_server.text.words.spoken_words import word_ends

@@ -26,11 +26,13 @@ from support.servers.processes import children
 from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Reason, Unavailable, VoxCPMError
-from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.engine_pool import WINDOW_CHUNKS, EnginePool
 from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
 from voxcpm_grpc.request import AudioChunk, Finished, Request, Stats
 
 TOLERANCE = 1e-4
+AHEAD = 2  # chunks that are made before a caller who listens has read the one before
+READING_SECONDS = 0.1  # from one chunk to the next: callers that listen keep engines from computing all the time
 SILENCE = 10.0  # seconds: no process that runs is kept from its sign of life for so long
 
 
@@ -73,10 +75,11 @@ class World:
     speeches: list[Speech] = field(default_factory=list)
     numbers: count = field(default_factory=count)
 
-    async def speak(self, request: Request) -> Speech:
-        """One request under an id of its own. Fails if it does not end."""
+    async def speak(self, request: Request, pause: float = 0.0) -> Speech:
+        """One request under an id of its own, whose chunks are read with pauses. Fails if it does not end."""
         speech = Speech(request)
-        stream = self.pool.generate(replace(request, id=f"{request.id}-{next(self.numbers)}"))
+        window = AHEAD if pause else WINDOW_CHUNKS
+        stream = self.pool.generate(replace(request, id=f"{request.id}-{next(self.numbers)}"), window=window)
         async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(stream):
             try:
                 async for event in stream:
@@ -84,6 +87,7 @@ class World:
                         case AudioChunk():
                             assert event.index == len(speech.audio)
                             speech.audio.append(event.samples)
+                            await asyncio.sleep(pause)
                         case Finished():
                             speech.finished = event
             except VoxCPMError as error:
@@ -119,7 +123,7 @@ class World:
         """A caller who never has enough. One that is refused comes back a little later."""
         requests = mixed_requests()
         for number in count(first):
-            speech = await self.speak(requests[number % len(requests)])
+            speech = await self.speak(requests[number % len(requests)], READING_SECONDS)
             self.speeches.append(speech)
             if speech.error:
                 await asyncio.sleep(0.1)

@@ -114,12 +114,13 @@ async def test_the_options_hold_for_callers_that_choose_none(server):
 
 
 async def test_a_model_of_languages_speaks_the_language_of_the_request(multilingual):
-    with wyoming_service(multilingual.address, "--seed", "5", "--speech-language", "fr") as service:
+    seed = 1  # of seconds of speech; after many others, the random model goes on for minutes
+    with wyoming_service(multilingual.address, "--seed", str(seed), "--speech-language", "fr") as service:
         async with service.caller() as caller, AsyncClient(multilingual.address) as client:
             for language, spoken in (("de-DE", "de"), ("fr", "fr"), (None, "fr")):
                 await send(caller, Synthesize("Drei.", SynthesizeVoice(language=language)))
                 events = await received(caller, "audio-stop")
-                expected = await client.say("Drei.", seed=5, speech_language=spoken)
+                expected = await client.say("Drei.", seed=seed, speech_language=spoken)
                 assert audio_of(events) == expected.samples.tobytes()
             await send(caller, Synthesize("Tre.", SynthesizeVoice(language="sv")))
             [error] = await received(caller)

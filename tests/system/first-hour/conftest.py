@@ -58,7 +58,9 @@ def newcomer(checkout: Path) -> Newcomer:
     log.write_text("")
     refused = programs(folder / "compilers", {name: REFUSE.format(log=log) for name in COMPILERS})
     tools = programs(folder / "tools", unpacked_programs(Path(os.environ["SYSTEM_TEST_DEBIAN"])))
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", folder / "venv/bin/python"]
+    subprocess.run([*pip, "install", "-q", "--no-compile", "pip"], check=True)  # Python's own computes twice as long
     env = {name: text for name, text in os.environ.items() if name not in FOREIGN and not name.startswith("VOXCPM_")}
     path = env["PATH"].split(os.pathsep)
     of_suite = [one for one in path if one.startswith(str(ROOT))]  # grpcurl, buf: behind everything else
@@ -142,8 +144,8 @@ def client(newcomer: Newcomer, server: str) -> Newcomer:
     newcomer.shell(
         f"""
         pip wheel --no-deps --wheel-dir {home}/dist .
-        python -m venv {home}/client
-        {home}/client/bin/pip install {home}/dist/voxcpm_grpc-*.whl
+        python -m venv --without-pip {home}/client
+        pip --python {home}/client/bin/python install {home}/dist/voxcpm_grpc-*.whl
         """
     )
     folder = home / "elsewhere"

@@ -26,7 +26,7 @@ from voxcpm_client import Client
 
 DIALOGUES = Path(__file__).parent / "dialogues"
 PROTOS = ("voxcpm_grpc/v1/tts.proto", "google/rpc/error_details.proto", "google/rpc/status.proto")
-PIECES = ("The train arr", "ived ten min", "utes late.")
+PIECES = ("It ra", "ined to", "day.")
 LARGEST = str(2**63 - 1)  # seed that a caller may choose
 LARGEST_NUMBER = str(2**53 - 1)  # of JavaScript
 NUMBERS = "ts-proto"  # with default options, it holds 64 bits in a number of JavaScript

@@ -1,4 +1,4 @@
-"""A thousand registrations of an adapter, beside streams that speak with it, with another one and with none."""
+"""Hundreds of registrations of an adapter, beside streams that speak with it, with another one and with none."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import numpy as np
 import psutil
+import pytest
 from support.engines.checkpoints import TINY
 from support.servers.running import ADMIN, serving
 
@@ -18,12 +19,12 @@ from tools.make_lora import write_adapter
 from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
-CYCLES = 1000
+CYCLES = 500, pytest.param(1000, marks=pytest.mark.nightly)
 WARM_UP = 200  # cycles, after which memory is compared
 RANK = 64  # 0.9 MB of host memory, so that adapters that stay show
-MOST_GROWTH = 96 << 20  # bytes of a process; all adapters together would be more than 600 MB
+MOST_GROWTH = 96 << 20  # bytes of a process; 300 adapters together would be 270 MB
 TOLERANCE = 1e-4
-PAUSE_SECONDS = 0.25  # of a speaker between its streams, which leave the engine the time for registrations
+PAUSE_SECONDS = 1.0  # of a speaker between its streams: registrations are what is tested, and streams cost more
 F32 = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE)
 SAMPLING = pb.Sampling(seed=3, inference_timesteps=4, min_steps=4, max_steps=12)
 
@@ -85,7 +86,8 @@ async def cycles(caller: Caller, source: Path, expected: np.ndarray, count: int)
         assert same(np.frombuffer(b"".join(parts), "<f4"), expected)
 
 
-async def test_a_thousand_registrations_lose_no_stream_and_no_memory(tmp_path):
+@pytest.mark.parametrize("count", CYCLES)
+async def test_registrations_lose_no_stream_and_no_memory(tmp_path, count):
     config = json.loads((TINY / "config.json").read_text("utf-8"))
     sources = tmp_path / "sources"
     for seed, name in enumerate(("steady", "changing")):
@@ -115,7 +117,7 @@ async def test_a_thousand_registrations_lose_no_stream_and_no_memory(tmp_path):
                     group.create_task(speak(lora))
                 await cycles(caller, sources / "changing", expected["changing"], WARM_UP)
                 before, files = await resident_bytes(caller), (await caller.stats()).front.open_files
-                await cycles(caller, sources / "changing", expected["changing"], CYCLES - WARM_UP)
+                await cycles(caller, sources / "changing", expected["changing"], count - WARM_UP)
                 after = await resident_bytes(caller)
                 over.set()
             assert spoken

@@ -37,7 +37,7 @@ QUIET_SECONDS = 0.5
 IDLE_SHARE = 0.06  # of a core
 
 
-@pytest.fixture(scope="module", params=SERVERS, ids=lambda name: name.replace(" ", "-"))
+@pytest.fixture(scope="module", params=["one front", pytest.param("two fronts and engines", marks=pytest.mark.nightly)])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(tmp_path_factory.mktemp("voices"), *SERVERS[request.param]) as server:
         yield server

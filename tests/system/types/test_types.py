@@ -34,10 +34,10 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and what it requires, and nothing else."""
     folder = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=ROOT, check=True)
-    venv.create(folder / "venv", with_pip=True)
+    venv.create(folder / "venv")
     python = folder / "venv" / "bin" / "python"
-    pip = (python, "-m", "pip", "--disable-pip-version-check", "install", "-q")
-    subprocess.run([*pip, *folder.glob("*.whl")], check=True)
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "install")
+    subprocess.run([*pip, "-q", "--no-compile", *folder.glob("*.whl")], check=True)
     return python
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from voxcpm_server.text.arriving import ArrivingSpelling, Spelled
 from voxcpm_server.text.description import description_end
 from voxcpm_server.text.lexicon import Lexicon
-from voxcpm_server.text.normalize.readings import is_in_phonemes
+from voxcpm_server.text.normalize.phonemes import is_in_phonemes
 from voxcpm_server.text.segments.sentence_ends import Boundaries
 from voxcpm_server.text.words.characters import is_joined, is_mark, is_spaceless, is_speakable
 from voxcpm_server.text.words.spoken_words import is_unspaced

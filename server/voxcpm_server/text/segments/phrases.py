@@ -10,7 +10,7 @@ import unicodedata
 
 import regex
 
-from voxcpm_server.text.normalize.readings import is_in_phonemes
+from voxcpm_server.text.normalize.phonemes import is_in_phonemes
 from voxcpm_server.text.words.spoken_words import LETTER_SECONDS, SYLLABLE, is_unspaced, weight, word_breaks
 
 LONGEST_SECONDS = 8.0  # seconds of speech without a mark, in one segment

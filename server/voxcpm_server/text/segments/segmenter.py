@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from voxcpm_server.text.description import description_end
-from voxcpm_server.text.normalize.readings import is_in_phonemes
+from voxcpm_server.text.normalize.phonemes import is_in_phonemes
 from voxcpm_server.text.segments.phrases import SHORTEST_LONG, ends_phrase, is_mostly_unspaced, longest_end
 from voxcpm_server.text.segments.sentence_ends import Boundaries, clause_ends
 from voxcpm_server.text.words.characters import is_joined, is_mark, is_spaceless, is_speakable, spoken
