@@ -37,9 +37,7 @@ help: ## list the verbs
 demo: $(INSTALLED) ## speak through a real server and client into demo.wav: make demo ARGS="--voice miles"
 	$(VENV)/bin/voxcpm-grpc demo --out demo.wav $(ARGS)
 
-# The first time, each worker would rewrite the assertions of all modules; they find those of one before them.
 test: $(TESTS_INSTALLED) ## run the tests that need no GPU
-	@test -d tests/__pycache__ || $(VENV)/bin/python -m pytest --collect-only -qq > /dev/null || true
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-system: $(TESTS_INSTALLED) ## run the tests that need other packages or more time: make test-system SUITES="ray fuzz"
