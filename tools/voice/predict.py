@@ -3,8 +3,8 @@
     python -m tools.voice.predict LATENTS MODEL OUT
 
 The model predicts each patch of an utterance from the true patches before it, so that the prediction belongs to known
-speech. Text, description, diffusion steps, guidance and the deviation of the noise are those of inference. OUT has the files of
-tools.voice.predicted. With several GPUs, run one process for each, with --share 1/2 and --share 2/2 and
+speech. Text, description, diffusion steps, guidance and the deviation of the noise are those of inference. OUT has the
+files of tools.voice.predicted. With several GPUs, run one process for each, with --share 1/2 and --share 2/2 and
 CUDA_VISIBLE_DEVICES.
 """
 
