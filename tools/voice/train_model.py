@@ -288,6 +288,7 @@ def main() -> None:
     if args.start:
         flow, stop, letters = trainer.validate(held)
         print(f"held out: flow {flow:.4f}, stop {stop:.4f}, letters {letters:.3f} at the start", flush=True)
+    trainer.save(args.out, spent)  # so that there is a model from now on
     run(trainer, stream.batches(trainer.chunk), held, budget(args, spent), args.out)
     stream.close()
 

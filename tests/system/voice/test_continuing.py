@@ -1,5 +1,6 @@
 """A training that continues a checkpoint begins with what that learned, and new helper networks do not spoil it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ def decoder_trainer(speech: Path, lead: int) -> Trainer:
     return Trainer(config, crops, CPU, start=start, peak=1e-3, alone=0.0, lead=lead, toy=True)
 
 
-def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
