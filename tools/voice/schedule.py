@@ -166,7 +166,7 @@ class Planner:
         known = start is not None and (start / "model.safetensors").exists()
         command = self.command(
             0, "train_model", self.lease.build / "latents", self.lease.model, "--until", until, "--wait",
-            *(("--start", start) if known else ()), toy=("--toy", "--positions", 3840, "--processes", 1),
+            *(("--start", start) if known else ()), toy=("--toy", "--positions", 3840, "--processes", 0),
         )  # fmt: skip
         return Phase("model", (command,), needs, until)
 

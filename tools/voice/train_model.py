@@ -249,7 +249,10 @@ def main() -> None:
     parser.add_argument("--adamw", action="store_true", help="use AdamW for the matrices too, instead of Muon")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--processes", type=int, default=max(1, min(8, (os.cpu_count() or 2) - 2)), help="processes that make batches"
+        "--processes",
+        type=int,
+        default=max(1, min(8, (os.cpu_count() or 2) - 2)),
+        help="processes that make batches; 0: none",
     )
     parser.add_argument("--room", type=int, default=4_000_000, help="most patches on the device")
     parser.add_argument("--wait", action="store_true", help="compile, then wait until the latents are complete")
@@ -284,7 +287,7 @@ def main() -> None:
     if len(patches) > args.room:
         raise SystemExit(f"there are {len(patches):,} patches and room for {args.room:,}; give a larger --room")
     table[: len(patches)].copy_(torch.from_numpy(patches))
-    held = validation(args.latents)
+    held = validation(args.latents)[: 1 if args.toy else None]
     if args.start:
         flow, stop, letters = trainer.validate(held)
         print(f"held out: flow {flow:.4f}, stop {stop:.4f}, letters {letters:.3f} at the start", flush=True)

@@ -154,7 +154,7 @@ def test_a_model_does_not_learn_from_a_new_reader_at_first(corpus: Corpus, monke
 def test_a_model_starts_with_a_checkpoint_and_the_reader_of_a_backup(corpus: Corpus, tmp_path: Path) -> None:
     latents, first, later = (tmp_path / name for name in ("latents", "first", "later"))
     encode.save(corpus, latents)
-    flags = ("--toy", "--seconds", 0.1, "--positions", 3840, "--processes", 1)
+    flags = ("--toy", "--seconds", 0.1, "--positions", 3840, "--processes", 0)
     run_command("train_model", latents, first, *flags)
     before = load_file(first / "averaged.safetensors")
     save_file(before, first / "model.safetensors")

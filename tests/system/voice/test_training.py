@@ -267,11 +267,11 @@ def test_a_model_continues_from_a_brief_state(corpus: Corpus, tmp_path: Path) ->
 
     encode.save(corpus, tmp_path / "latents")
     command = ("train_model", tmp_path / "latents", tmp_path / "model", "--toy", "--positions", "3840")
-    command += ("--processes", "1", "--seconds", "0.1")
-    run_command(*command)
+    command += ("--seconds", "0.1", "--processes")
+    run_command(*command, "1")
     (tmp_path / "model" / "state.pt").unlink()
     before = torch.load(tmp_path / "model" / "brief.pt", weights_only=True)
-    run_command(*command)
+    run_command(*command, "0")
     after = torch.load(tmp_path / "model" / "brief.pt", weights_only=True)
     assert after["steps"] == before["steps"]  # its time was used up before
     assert all(torch.equal(after["net"][name], before["net"][name]) for name in before["net"])
