@@ -141,7 +141,7 @@ benchmarks.restart: benchmarks.serving voxcpm_client voxcpm_client.messages benc
 tools.call_census: voxcpm_client
 tools.engine_digest: voxcpm_client engine settings
 tools.voice: benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring layers
-    models.voxcpm.flow
+    models.voxcpm.flow models.voxcpm.config
 benchmarks.audible: tools.voice benchmarks.serving voxcpm_client benchmarks.pages benchmarks.measuring audio
 voxcpm_server.text.normalize: voxcpm_server.text.english voxcpm_server.text.chinese ipc helper_process logs
     errors

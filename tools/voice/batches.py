@@ -9,6 +9,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -259,11 +260,15 @@ def _work(seed: tuple[int, int]) -> list[Batch]:
 
 
 class Stream:
-    """Endless batches from other processes. The processes start at once and wait until there are latents."""
+    """Endless batches from other processes. The processes start at once and wait until there are latents.
+
+    processes: 0 for a thread of this process instead
+    """
 
     def __init__(self, folder: Path, layout: Layout, *, seed: int, processes: int) -> None:
         self.seed, self.processes = seed, processes
-        self.pool = multiprocessing.get_context("spawn").Pool(processes, _begin, (folder, layout))
+        work: tuple[Any, ...] = (_begin, (folder, layout))
+        self.pool = multiprocessing.get_context("spawn").Pool(processes, *work) if processes else ThreadPool(1, *work)
 
     def batches(self, first: int) -> Iterator[tuple[int, Batch]]:
         """Yield batches with the number of their chunk, from chunk `first` on."""

@@ -19,7 +19,7 @@ from tools.voice import quick_codec
 from tools.voice.dataset import RATE, Speech
 from tools.voice.quick_codec import WEIGHTS
 from tools.voice.recordings import CODEC, Case, recordings, store
-from tools.voice.train_vae import start_of
+from tools.voice.start import codec_of
 
 
 def passed(codec: Any, samples: np.ndarray) -> np.ndarray:
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("codec", type=Path, help="folder of the codec")
     parser.add_argument("recordings", type=Path, help="folder for the recordings")
     args = parser.parse_args()
-    config, _ = start_of(args.codec)
+    config, _ = codec_of(args.codec)
     codec = quick_codec.build(config, load_file(args.codec / WEIGHTS)).eval()
     there = {one.case for one in recordings(args.recordings)}
     for one in Speech(args.teacher):

@@ -8,7 +8,6 @@ OUT/index.npz holds the places of the utterances, their texts as tokens, and the
 """
 
 import argparse
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from tools.voice import quick_codec, tokens
 from tools.voice.dataset import Speech
-from tools.voice.quick_codec import CONFIG, WEIGHTS
+from tools.voice.quick_codec import CONFIG
 from tools.voice.shapes import LATENT, PATCH, patch_samples
+from tools.voice.start import codec_of
 from tools.voice.voices import VOICES
 
 BATCH = 64
@@ -57,9 +56,9 @@ def load(folder: Path) -> Corpus:
 
 
 def load_codec(folder: Path, device: torch.device) -> tuple[Any, dict[str, Any]]:
-    """The codec in a folder of tools.voice.train_vae, and its configuration."""
-    config = json.loads((folder / CONFIG).read_text())
-    codec = quick_codec.build(config, load_file(folder / WEIGHTS))
+    """The codec in a folder of tools.voice.train_vae, or of a checkpoint, and its configuration."""
+    config, tensors = codec_of(folder)
+    codec = quick_codec.build(config, tensors)
     return codec.to(device).eval(), config
 
 
@@ -136,7 +135,7 @@ def save(corpus: Corpus, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("speech", type=Path, help="folder written by tools.voice.speak")
-    parser.add_argument("codec", type=Path, help="folder written by tools.voice.train_vae")
+    parser.add_argument("codec", type=Path, help="folder written by tools.voice.train_vae, or a checkpoint")
     parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--wait", action="store_true", help="wait until the speech and the codec are complete")
     args = parser.parse_args()
@@ -148,7 +147,7 @@ def main() -> None:
     while args.wait and not speech.refresh():
         time.sleep(0.5)
     audio, starts = upload(speech, device)
-    while args.wait and not (args.codec / CONFIG).exists():
+    while args.wait and not any((args.codec / name).exists() for name in (CONFIG, "config.json")):
         time.sleep(0.1)
     begun = time.monotonic()
     codec, config = load_codec(args.codec, device)

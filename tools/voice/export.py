@@ -2,8 +2,8 @@
 
     python -m tools.voice.export CODEC MODEL OUT
 
-MODEL may be a checkpoint, which then gets another codec with the same latents. The checkpoint computes in float32, as
-its config.json says; half precision only makes the files smaller.
+CODEC or MODEL may be a checkpoint, which then gets another model or another codec with the same latents. The checkpoint
+computes in float32, as its config.json says; half precision only makes the files smaller.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from tools.voice import tokens
 from tools.voice.model import trained_weights
+from tools.voice.start import codec_of
 
 LIMIT = 60_000_000  # bytes of all files
 TEMPERATURE = 0.7  # the default of requests: less noise than the official 1 sounds better, see README.md
@@ -26,7 +27,7 @@ def export(codec: Path, model: Path, out: Path) -> int:
     """Write the checkpoint, and return its size in bytes. Raises ValueError if a weight exceeds half precision."""
     out.mkdir(parents=True, exist_ok=True)
     config = json.loads((model / "config.json").read_text())
-    config["audio_vae_config"] = json.loads((codec / "codec.json").read_text())
+    config["audio_vae_config"], _ = codec_of(codec)
     tensors = {name: tensor.to(torch.float16) for name, tensor in trained_weights(model).items()}
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
@@ -44,7 +45,7 @@ def export(codec: Path, model: Path, out: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("codec", type=Path, help="folder written by tools.voice.train_vae")
+    parser.add_argument("codec", type=Path, help="folder written by tools.voice.train_vae, or a checkpoint")
     parser.add_argument("model", type=Path, help="folder written by tools.voice.train_model, or a checkpoint")
     parser.add_argument("out", type=Path, help="folder to write")
     args = parser.parse_args()

@@ -183,6 +183,7 @@ class Forward:
         self.history_noise = history_noise
         rope = net.base_lm.rope_emb
         self.cos, self.sin = (table.float().to(device) for table in (rope.cos_cached, rope.sin_cached))
+        self.pull = torch.ones((), device=device)  # 0: the language model does not learn from the reader's loss
         self.near = torch.tensor(NEAR, device=device)  # here, because a captured step cannot copy from the host
 
     def tables(self, rows: int, repeat: int = 1, rotate: bool = True) -> tuple[Tensor, Tensor]:
@@ -262,6 +263,7 @@ class Forward:
     def letters_loss(self, y: Tensor, ids: Tensor, letter: Tensor) -> Tensor:
         """The loss of the letters near the one that sounds in the patch after each position. letter: see `Layout`."""
         vocabulary = len(self.net.base_lm.embed_tokens.weight)
+        y = y.detach() + self.pull.to(y.dtype) * (y - y.detach())
         logits = linear(self.reader, y[:-1]).float().unflatten(1, (len(NEAR), vocabulary))
         near = letter[1:, None] + self.near
         each = F.cross_entropy(logits.transpose(1, 2), ids[near.clamp(0, len(ids) - 1)], reduction="none").mean(1)

@@ -1,5 +1,6 @@
 """The time of a training run: a budget in seconds, from which the learning rate follows, and steps as CUDA graphs."""
 
+import argparse
 import math
 import time
 from collections.abc import Callable
@@ -37,8 +38,28 @@ class Budget:
         return self.progress >= 1 or time.monotonic() - self.begun >= self.part
 
 
+def add_times(parser: argparse.ArgumentParser, seconds: float) -> None:
+    """Add the arguments from which `budget` follows. seconds: default of the training time."""
+    parser.add_argument("--seconds", type=float, default=seconds, help="training time, over all parts")
+    parser.add_argument("--until", type=float, help="Unix time at which training ends, instead of --seconds")
+    parser.add_argument("--part", type=float, help="end this process after so many seconds; a later call continues")
+    parser.add_argument("--pause", type=float, help="Unix time at which to end this process; a later call continues")
+
+
+def budget(args: argparse.Namespace, spent: float) -> Budget:
+    """The budget of the arguments of `add_times`, from now on. spent: seconds of the parts before this one."""
+    now = time.time()
+    seconds = args.seconds if args.until is None else spent + max(1.0, args.until - now)
+    parts = [args.part] if args.part is not None else []
+    parts += [max(0.0, args.pause - now)] if args.pause is not None else []
+    return Budget(seconds, spent, min(parts, default=None))
+
+
 def rate(progress: float, step: int, *, peak: float, warmup: int, decay_from: float) -> float:
-    """The learning rate: a linear warm-up in steps, then `peak`, then from `decay_from` of the time a decay to 1 %."""
+    """The learning rate: a linear warm-up in steps, then `peak`, then from `decay_from` of the time a decay to 1 %.
+
+    step: steps of the optimizers, which begin again where a run continues without their state
+    """
     decay = min(1.0, max(0.0, (progress - decay_from) / (1 - decay_from)))
     return peak * min(1.0, (step + 1) / warmup) * max(0.01, 1 - decay)
 

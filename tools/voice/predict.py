@@ -3,8 +3,8 @@
     python -m tools.voice.predict LATENTS MODEL OUT
 
 The model predicts each patch of an utterance from the true patches before it, so that the prediction belongs to known
-speech. Text, description, diffusion steps and guidance are those of inference. OUT has the files of
-tools.voice.predicted. With several GPUs, run one process for each, with --share 1/2 and --share 2/2 and
+speech. Text, description, diffusion steps, guidance and the deviation of the noise are those of inference. OUT has the
+files of tools.voice.predicted. With several GPUs, run one process for each, with --share 1/2 and --share 2/2 and
 CUDA_VISIBLE_DEVICES.
 """
 
@@ -26,6 +26,7 @@ from tools.voice.model import Forward, LayerFunctions, VoiceModel, new_reader, t
 from tools.voice.predicted import save_predicted
 from tools.voice.shapes import LATENT, PATCH, model_config
 from tools.voice.shares import share
+from voxcpm_grpc.models.voxcpm.config.generation import RANGES, read_generation
 from voxcpm_grpc.models.voxcpm.flow.matching import Schedule, build_schedule, euler
 
 SHOW_EVERY = 10.0  # seconds
@@ -63,10 +64,16 @@ def sample(forward: Forward, mu: Tensor, before: Tensor, noise: Tensor, schedule
 
 
 class Predictor:
-    """Predicts the patches of batches. table: all true patches, on the device."""
+    """Predicts the patches of batches.
 
-    def __init__(self, net: VoiceModel, table: Tensor, layout: Layout, timesteps: int, guidance: float) -> None:
-        self.table, self.layout, self.guidance = table, layout, guidance
+    table: all true patches, on the device. timesteps, guidance, temperature: diffusion steps, strength of the guidance
+    and deviation of the noise, as in a request.
+    """
+
+    def __init__(
+        self, net: VoiceModel, table: Tensor, layout: Layout, timesteps: int, guidance: float, temperature: float
+    ) -> None:
+        self.table, self.layout, self.guidance, self.temperature = table, layout, guidance, temperature
         device = table.device
         net = net.to(device)
         functions, dtype = LayerFunctions(), torch.float32
@@ -87,7 +94,7 @@ class Predictor:
         y, z = self.forward.hidden(parts["ids"], audio, context, parts["context_at"], batch.width)
         mu = self.forward.conditions(y, z, parts["target_at"][:count])
         before = self.table[parts["previous"][:count]]
-        noise = torch.randn(count, PATCH, LATENT, device=array.device, generator=random)
+        noise = self.temperature * torch.randn(count, PATCH, LATENT, device=array.device, generator=random)
         return parts["target"][:count], sample(self.forward, mu, before, noise, self.schedule, self.guidance)
 
 
@@ -140,6 +147,10 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--guidance", type=float, default=2.0, help="strength of the guidance, as in a request")
     parser.add_argument("--timesteps", type=int, default=10, help="diffusion steps, as in a request")
+    parser.add_argument(
+        "--temperature", type=float,
+        help="deviation of the noise, as in a request; default that of MODEL's generation_config.json, or 1",
+    )  # fmt: skip
     parser.add_argument("--positions", type=int, default=30720, help="positions of a batch, a multiple of 3840")
     parser.add_argument("--every", type=int, default=1, help="predict one utterance of so many; the others stay zeros")
     parser.add_argument("--share", type=share, default=(1, 1), help="part of the utterances, as 1/2")
@@ -147,13 +158,16 @@ def main() -> None:
     args = parser.parse_args()
     if args.positions % (multiple := math.lcm(*WIDTHS)):
         parser.error(f"--positions {args.positions} is no multiple of {multiple}, which every width divides")
+    temperature = read_generation(args.model).temperature if args.temperature is None else args.temperature
+    if not (low := RANGES["temperature"][0]) <= temperature <= (high := RANGES["temperature"][1]):
+        parser.error(f"--temperature {temperature} is not from {low} to {high}, as in a request")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan for every shape
     corpus = load(args.latents)
     table = torch.from_numpy(np.array(corpus.patches)).to(device)
     layout = Layout(args.positions, args.positions, args.positions)  # so that every row of a batch fits
-    predictor = Predictor(load_model(args.model), table, layout, args.timesteps, args.guidance)
+    predictor = Predictor(load_model(args.model), table, layout, args.timesteps, args.guidance, temperature)
     save_predicted(args.out, args.share, predict(predictor, corpus, args.share, args.seed, args.every))
 
 

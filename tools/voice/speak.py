@@ -5,7 +5,7 @@
 LINES is a file of tools.voice.phonemes, the styles are files of the npm package kokoro-js. A second run continues where
 the first one stopped. The noise of a shard depends on --seed and the number of the shard alone. With several GPUs, run
 one process for each, with --share 1/2 and --share 2/2 and CUDA_VISIBLE_DEVICES. With --until the lines that remain at
-that time are left out, and the folder is then complete.
+that time are left out, except for the first shard of each process, and the folder is then complete.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def speak_all(
     """Write the shards that `out` does not hold yet. Raises ValueError if it was started with other lines.
 
     share: part k of n of the shards, counted from 1
-    until: Unix time after which no shard is begun. A folder that ended so stays as it is.
+    until: Unix time after which no shard but the first is begun. A folder that ended so stays as it is.
     """
     shards = [lines[start : start + SHARD] for start in range(0, len(lines), SHARD)]
     digest = hashlib.sha256(repr((seed, lines)).encode()).hexdigest()[:16]
@@ -71,7 +71,7 @@ def speak_all(
     begun, written, seconds = time.monotonic(), list[Future[float]](), 0.0
     with ThreadPoolExecutor(AHEAD) as writers:
         for done, number in enumerate(missing, 1):
-            if until is not None and time.time() > until:
+            if until is not None and done > 1 and time.time() > until:
                 break
             torch.manual_seed(seed * 1_000_003 + number)
             chosen = shards[number]

@@ -1,6 +1,9 @@
 """Write the text for the teacher: OUT/sentences.txt for training and OUT/held_out.txt for the evaluation.
 
     python -m tools.voice.text OUT
+    python -m tools.voice.text OUT --seed 2 --without SENTENCES
+
+The second command writes none of the sentences of a file, which an earlier training has learned.
 
 Needs Debian's packages wordnet-base and scowl. A seed always gives the same text. Sentences are plain and mostly of
 common words, with numbers as words or as figures up to 99. A share of them is random words, which cover the spelling.
@@ -128,8 +131,11 @@ def _runs(words: list[str]) -> Iterator[tuple[str, ...]]:
     return (tuple(words[i : i + NEAR]) for i in range(len(words) - NEAR + 1))
 
 
-def compose(count: int, seed: int, held_out: list[str]) -> list[str]:
-    """`count` different training sentences in random order. The grammar makes those for which there are no examples."""
+def compose(count: int, seed: int, held_out: list[str], without: Iterable[str] = ()) -> list[str]:
+    """`count` different training sentences in random order. The grammar makes those for which there are no examples.
+
+    without: sentences that are not among them
+    """
     draw = random.Random(seed)
     rules = grammar.load()
     own = {word for _ in range(30_000) for word in words(rules.sentence(draw))}
@@ -138,14 +144,14 @@ def compose(count: int, seed: int, held_out: list[str]) -> list[str]:
     every = list(examples())
     usual = plain(every, common)
     rarer = sorted(set(plain(every, known)).difference(usual))
-    near = too_near(held_out)
+    near, used = too_near(held_out), frozenset(without)
     chosen: dict[str, None] = {}
 
     def take(source: Iterable[str], until: int) -> None:
         for text in source:
             if len(chosen) >= until:
                 return
-            if not near(text):
+            if text not in used and not near(text):
                 chosen[text] = None
 
     def endless(make: Callable[[], str]) -> Iterator[str]:
@@ -168,9 +174,11 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--sentences", type=int, default=30_000, help="sentences for training")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--without", type=Path, help="file of sentences to leave out, one a line")
     args = parser.parse_args()
     held_out = HELD_OUT.read_text(encoding="utf-8").splitlines()
-    training = compose(args.sentences, args.seed, held_out)
+    without = args.without.read_text(encoding="utf-8").splitlines() if args.without else ()
+    training = compose(args.sentences, args.seed, held_out, without)
     args.out.mkdir(parents=True, exist_ok=True)
     for name, texts in (("sentences.txt", training), ("held_out.txt", held_out)):
         (args.out / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")

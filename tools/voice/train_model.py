@@ -27,12 +27,14 @@ from tools.voice.batches import WIDTHS, Batch, Composer, Layout, Stream, batched
 from tools.voice.encode import INDEX, load
 from tools.voice.model import HISTORY_NOISE, Forward, LayerFunctions, VoiceModel, new_reader
 from tools.voice.muon import Muon
-from tools.voice.pace import Budget, Graphed, rate
+from tools.voice.pace import Budget, Graphed, add_times, budget, rate
 from tools.voice.shapes import LATENT, PATCH, model_config
-from tools.voice.train_vae import halved
+from tools.voice.start import READER, halved, helper_of
 
 EMA = 0.999
 WARMUP, DECAY_FROM = 200, 0.45
+RATE_FIRST, RATE_LATER = 2e-3, 1e-3  # highest learning rates of a first training and of a later one
+READER_LEAD = 500  # steps in which a new reader learns from a trained model, and the model not from it
 DECAY = 0.02  # of weights, per unit of learning rate
 HELD = Layout(positions=7680, context=3456, target=6144)  # of a batch for validation
 SAVE_EVERY, SHOW_EVERY = 60.0, 10.0  # seconds
@@ -73,7 +75,7 @@ class Trainer:
         self.graphs = {
             width: Graphed(lambda width=width: self.step(width), self.reset, device, pool) for width in WIDTHS
         }
-        self.steps = self.chunk = 0
+        self.steps = self.chunk = self.warmed_up_from = self.lead = 0
 
     def reset(self) -> None:
         for p in self.trained:
@@ -98,7 +100,9 @@ class Trainer:
 
     def train(self, batch: Batch, progress: float) -> None:
         self.feed(batch)
-        self.rate.fill_(rate(progress, self.steps, peak=self.peak, warmup=WARMUP, decay_from=DECAY_FROM))
+        steps = self.steps - self.warmed_up_from
+        self.rate.fill_(rate(progress, steps, peak=self.peak, warmup=WARMUP, decay_from=DECAY_FROM))
+        self.forward.pull.fill_(float(self.steps >= self.lead))
         self.graphs[batch.width]()
         self.steps += 1
 
@@ -135,17 +139,21 @@ class Trainer:
         averaged = {name: tensor.cpu() for name, tensor in self.mean.items()}
         save_file(averaged, folder / "averaged.tmp")
         (folder / "averaged.tmp").replace(folder / "averaged.safetensors")
-        done = {"steps": self.steps, "chunk": self.chunk, "spent": spent}
+        done = {"steps": self.steps, "chunk": self.chunk, "spent": spent, "lead": self.lead}
         reader = self.reader.state_dict()
-        state = done | {"net": self.net.state_dict(), "reader": reader, "moments": self.moments()}
+        state = done | {"net": self.net.state_dict(), READER: reader, "moments": self.moments()}
         torch.save(state, folder / "state.tmp")
         (folder / "state.tmp").replace(folder / "state.pt")
-        brief = done | {"net": halved(averaged), "reader": halved(reader)}
+        brief = done | {"net": halved(averaged), READER: halved(reader)}
         torch.save(brief, folder / "brief.tmp")
         (folder / "brief.tmp").replace(folder / "brief.pt")
 
-    def begin(self, weights: dict[str, Tensor]) -> None:
-        """Take the weights of a checkpoint."""
+    def begin(self, weights: dict[str, Tensor], reader: dict[str, Tensor] | None = None) -> None:
+        """Take the weights of a checkpoint, and the reader's if there are any. A new reader gets READER_LEAD."""
+        if reader is None:
+            self.lead = READER_LEAD
+        else:
+            self.reader.load_state_dict(reader)
         with torch.no_grad():
             for name, mine in self.weights.items():
                 mine.copy_(weights[name])
@@ -163,12 +171,14 @@ class Trainer:
         with torch.no_grad():
             for name, tensor in state["net"].items():
                 self.weights[name].copy_(tensor)
-            self.reader.load_state_dict(state["reader"])
+            self.reader.load_state_dict(state[READER])
             for name, tensor in mean.items():
                 self.mean[name].copy_(tensor)
             for mine, tensor in zip(self.moments(), state.get("moments", self.moments()), strict=True):
                 mine.copy_(tensor)
-        self.steps, self.chunk = state["steps"], state["chunk"] + 1
+        self.steps, self.chunk, self.lead = state["steps"], state["chunk"] + 1, state.get("lead", 0)
+        if "moments" not in state:
+            self.warmed_up_from = self.steps
         return state["spent"]
 
 
@@ -229,17 +239,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("latents", type=Path, help="folder written by tools.voice.encode")
     parser.add_argument("out", type=Path, help="folder to write")
-    parser.add_argument("--seconds", type=float, default=600, help="training time, over all parts")
-    parser.add_argument("--until", type=float, help="Unix time at which training ends, instead of --seconds")
-    parser.add_argument("--part", type=float, help="end this process after so many seconds; a later call continues")
+    add_times(parser, 600)
     parser.add_argument("--start", type=Path, help="checkpoint whose weights to start with")
     parser.add_argument("--positions", type=int, default=15360, help="positions of a batch, a multiple of every width")
     parser.add_argument("--draws", type=float, default=0.4, help="diffusion times per position of a batch")
-    parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
+    parser.add_argument(
+        "--rate", type=float, help=f"highest learning rate; default {RATE_FIRST:g}, after --start {RATE_LATER:g}"
+    )
     parser.add_argument("--adamw", action="store_true", help="use AdamW for the matrices too, instead of Muon")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--processes", type=int, default=max(1, min(8, (os.cpu_count() or 2) - 2)), help="processes that make batches"
+        "--processes",
+        type=int,
+        default=max(1, min(8, (os.cpu_count() or 2) - 2)),
+        help="processes that make batches; 0: none",
     )
     parser.add_argument("--room", type=int, default=4_000_000, help="most patches on the device")
     parser.add_argument("--wait", action="store_true", help="compile, then wait until the latents are complete")
@@ -260,10 +273,11 @@ def main() -> None:
     (args.out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     stream = Stream(args.latents, layout, seed=args.seed, processes=args.processes)
     table = torch.zeros(args.room, PATCH, LATENT, dtype=torch.float16, device=device)
-    trainer = Trainer(config, table, layout, device, args.rate, device.type == "cuda" and not args.plain, args.adamw)
+    peak = args.rate or (RATE_LATER if args.start else RATE_FIRST)
+    trainer = Trainer(config, table, layout, device, peak, device.type == "cuda" and not args.plain, args.adamw)
     trainer.warm()
     if args.start:
-        trainer.begin(load_file(args.start / "model.safetensors"))
+        trainer.begin(load_file(args.start / "model.safetensors"), helper_of(args.start, READER))
     spent = trainer.load(args.out)
     size = sum(p.numel() for p in trainer.weights.values())
     print(f"{size / 1e6:.2f} M parameters, ready after {time.monotonic() - begun:.0f} s", flush=True)
@@ -273,9 +287,12 @@ def main() -> None:
     if len(patches) > args.room:
         raise SystemExit(f"there are {len(patches):,} patches and room for {args.room:,}; give a larger --room")
     table[: len(patches)].copy_(torch.from_numpy(patches))
-    held = validation(args.latents)
-    seconds = args.seconds if args.until is None else spent + max(1.0, args.until - time.time())
-    run(trainer, stream.batches(trainer.chunk), held, Budget(seconds, spent, args.part), args.out)
+    held = validation(args.latents)[: 1 if args.toy else None]
+    if args.start:
+        flow, stop, letters = trainer.validate(held)
+        print(f"held out: flow {flow:.4f}, stop {stop:.4f}, letters {letters:.3f} at the start", flush=True)
+    trainer.save(args.out, spent)  # so that there is a model from now on
+    run(trainer, stream.batches(trainer.chunk), held, budget(args, spent), args.out)
     stream.close()
 
 

@@ -33,10 +33,11 @@ from tools.voice.crops import Crops
 from tools.voice.dataset import RATE, Speech
 from tools.voice.encode import load
 from tools.voice.muon import Muon
-from tools.voice.pace import Budget, Graphed, rate
+from tools.voice.pace import Budget, Graphed, add_times, budget, rate
 from tools.voice.predicted import PredictedCrops, load_predicted
 from tools.voice.quick_codec import CONFIG, WEIGHTS
 from tools.voice.shapes import codec_config
+from tools.voice.start import DISCRIMINATORS, codec_of, halved, helper_of
 
 NOISE = 0.25  # highest noise of latents, over the deviation of a channel
 MEL, COMPONENTS, ADVERSARIAL, FEATURES, SPREAD = 15.0, 15.0, 1.0, 2.0, 0.05  # weights of the losses
@@ -44,9 +45,10 @@ PREDICTED_MEL = 0.3  # weight of the mel loss of audio from predicted latents, o
 FIT_BATCHES = 64  # batches of speech from which the principal components are computed
 EMA = 0.999
 WARMUP, DECAY_FROM = 100, 0.4
+LEAD = 300  # steps in which new discriminators learn alone beside a trained decoder
 RATE_FIRST, RATE_LATER = 1e-3, 5e-4  # highest learning rates of a first training and of a later one
 DECAY = 0.01  # of weights, per unit of learning rate
-SAVE_EVERY = 240.0  # seconds
+SAVE_EVERY = 60.0  # seconds
 
 
 class Trainer:
@@ -54,18 +56,19 @@ class Trainer:
 
     start: the tensors of a finished codec, of which only the decoder is trained unless `whole` is set. predicted: crops
     whose latents the decoder gets besides those of the encoder. peak: highest learning rate. alone: share of the time
-    before the discriminators join. half: bfloat16 in the convolutions. lean: for a CPU: compiled, and only matrices are
-    trained, which have 99 % of the parameters and need a fifth of the time for gradients. toy: small discriminators.
+    before the discriminators join. lead: steps after it in which they learn and the codec does not. half: bfloat16 in
+    the convolutions. lean: for a CPU: compiled, and only matrices are trained, which have 99 % of the parameters and
+    need a fifth of the time for gradients. toy: small discriminators.
     """
 
     def __init__(
         self, config: dict[str, Any], crops: Crops, device: torch.device, *, start: dict[str, Tensor] | None = None,
-        whole: bool = False, predicted: PredictedCrops | None = None, peak: float, alone: float, half: bool = False,
-        adamw: bool = False, lean: bool = False, toy: bool = False,
+        whole: bool = False, predicted: PredictedCrops | None = None, peak: float, alone: float, lead: int = 0,
+        half: bool = False, adamw: bool = False, lean: bool = False, toy: bool = False,
     ) -> None:  # fmt: skip
         self.config, self.crops, self.predicted, self.device = config, crops, predicted, device
         self.kept = None if whole else start  # tensors whose encoder does not change
-        self.peak, self.alone, self.half = peak, alone, half
+        self.peak, self.alone, self.lead, self.half = peak, alone, lead, half
         self.codec = quick_codec.build(config, start).to(device)
         self.discriminators = Discriminators(toy).to(device)
         self.discriminators.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
@@ -90,12 +93,13 @@ class Trainer:
         self.adam, self.discriminator_adam = self.adamw(others), self.adamw(list(self.discriminators.parameters()))
         # Losses of the last step: mel, components, adversarial, features, discriminators, mel of predicted latents.
         self.last = torch.zeros(6, device=device)
+        self.lead_step = Graphed(self.discriminate, self.reset, device)
         self.plain_step = Graphed(lambda: self.step(False), self.reset, device)
         self.adversarial_step = Graphed(lambda: self.step(True), self.reset, device)
         if lean:
             self.encode = torch.compile(self.encode, dynamic=False)
             self.decode = torch.compile(self.decode, dynamic=False)
-        self.steps = 0
+        self.steps = self.warmed_up_from = 0
 
     def adamw(self, weights: list[nn.Parameter]) -> torch.optim.AdamW:
         fast = {"fused": True, "capturable": True} if self.device.type == "cuda" else {}
@@ -138,11 +142,29 @@ class Trainer:
                 noisy = torch.cat((noisy, self.predicted.latents))
             return self.decode(noisy), latents, spread
 
-    def step(self, adversarial_losses: bool) -> None:
+    def real(self) -> Tensor:
+        """The audio that `reconstruct` is to make, [batch, samples]."""
         encoded = self.crops.batch[:, 0]
+        return encoded if self.predicted is None else torch.cat((encoded, self.predicted.audio))
+
+    def judge(self, made: Tensor, real: Tensor) -> Tensor:
+        """Train the discriminators, and return their loss. made: detached."""
+        with torch.autocast(self.device.type, torch.bfloat16):
+            loss = self.discriminators.loss(made, real)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.discriminators.parameters(), 10.0, foreach=True)
+        self.discriminator_adam.step()
+        return loss.detach()
+
+    def discriminate(self) -> None:
+        """A step of the discriminators alone."""
+        with torch.no_grad():
+            made, _, _ = self.reconstruct(self.crops.batch)
+        self.last[4].copy_(self.judge(made[:, 0], self.real()))
+
+    def step(self, adversarial_losses: bool) -> None:
         made, latents, spread = self.reconstruct(self.crops.batch)
-        made = made[:, 0]
-        real = encoded if self.predicted is None else torch.cat((encoded, self.predicted.audio))
+        made, real = made[:, 0], self.real()
         mel = self.mel(made, real)
         loss = MEL * (mel * self.mel_weight).mean() + SPREAD * spread
         if self.kept is None:
@@ -150,11 +172,7 @@ class Trainer:
             loss = loss + COMPONENTS * components
             self.last[1].copy_(components.detach())
         if adversarial_losses:
-            with torch.autocast(self.device.type, torch.bfloat16):
-                discriminator_loss = self.discriminators.loss(made.detach(), real)
-            discriminator_loss.backward()
-            nn.utils.clip_grad_norm_(self.discriminators.parameters(), 10.0, foreach=True)
-            self.discriminator_adam.step()
+            discriminator_loss = self.judge(made.detach(), real)
             self.discriminators.requires_grad_(False)
             with torch.autocast(self.device.type, torch.bfloat16):
                 adversarial, features = self.discriminators.generator_loss(made, real)
@@ -168,25 +186,35 @@ class Trainer:
         with torch.no_grad():
             means, mine = list(self.mean.values()), list[Tensor](self.codec.parameters())
             torch._foreach_lerp_(means, mine, 1 - EMA)  # pyright: ignore[reportPrivateImportUsage]
-        self.last[0].copy_(mel[: len(encoded)].detach().mean())
+        encoded = len(self.crops.batch)
+        self.last[0].copy_(mel[:encoded].detach().mean())
         if self.predicted is not None:
-            self.last[5].copy_(mel[len(encoded) :].detach().mean())
+            self.last[5].copy_(mel[encoded:].detach().mean())
 
     def train(self, progress: float) -> None:
         """One step. progress: share of the budget that is used."""
         self.crops.draw()
         if self.predicted is not None:
             self.predicted.draw()
-        self.rate.fill_(rate(progress, self.steps, peak=self.peak, warmup=WARMUP, decay_from=DECAY_FROM))
-        (self.plain_step if progress < self.alone else self.adversarial_step)()
+        steps = self.steps - self.warmed_up_from
+        self.rate.fill_(rate(progress, steps, peak=self.peak, warmup=WARMUP, decay_from=DECAY_FROM))
+        if progress < self.alone:
+            self.plain_step()
+        elif self.lead:
+            self.lead_step()
+            self.lead -= 1
+            self.warmed_up_from = self.steps + 1  # the codec's own first step is the next one
+        else:
+            self.adversarial_step()
         self.steps += 1
 
     def state(self) -> dict[str, Any]:
         return {
             "steps": self.steps,
+            "lead": self.lead,
             "codec": self.codec.state_dict(),
             "mean": self.mean,
-            "discriminators": self.discriminators.state_dict(),
+            DISCRIMINATORS: self.discriminators.state_dict(),
             "components": self.components.state_dict(),
             "adam": self.adam.state_dict(),
             "muon": self.muon.state_dict(),
@@ -196,16 +224,17 @@ class Trainer:
     def brief(self) -> dict[str, Any]:
         """The state without the optimizers, in half precision. They start again when a run continues from it."""
         state = self.state()
-        whole = {name: state[name] for name in ("steps", "components")}
-        return whole | {name: halved(state[name]) for name in ("codec", "mean", "discriminators")}
+        whole = {name: state[name] for name in ("steps", "lead", "components")}
+        return whole | {name: halved(state[name]) for name in ("codec", "mean", DISCRIMINATORS)}
 
     def load(self, state: dict[str, Any]) -> None:
-        self.steps = state["steps"]
+        self.steps, self.lead = state["steps"], state.get("lead", 0)
         self.codec.load_state_dict(state["codec"])
         self.mean = {k: v.to(self.device, torch.float32) for k, v in state["mean"].items()}
-        self.discriminators.load_state_dict(state["discriminators"])
+        self.discriminators.load_state_dict(state[DISCRIMINATORS])
         self.components.load_state_dict(state["components"])
         if "muon" not in state:
+            self.warmed_up_from = self.steps
             return
         self.muon.load_state_dict(state["muon"])
         for optimizer, key in ((self.adam, "adam"), (self.discriminator_adam, "discriminator_adam")):
@@ -241,33 +270,26 @@ class Trainer:
         return deviation
 
 
-def halved(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors in half precision."""
-    return {name: tensor.to(torch.float16) for name, tensor in tensors.items()}
-
-
 def is_matrix(weight: Tensor) -> bool:
     """True for a parameter that mixes channels, and not for a bias, a slope or a filter of one channel."""
     return weight.ndim == 3 and min(weight.shape[:2]) > 1
 
 
-def start_of(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The configuration and the tensors of a finished codec, or of a checkpoint's codec."""
-    if (folder / CONFIG).exists():
-        config = json.loads((folder / CONFIG).read_text())
-    else:
-        config = json.loads((folder / "config.json").read_text())["audio_vae_config"]
-    return config, load_file(folder / WEIGHTS)
-
-
 def save(trainer: Trainer, spent: float, out: Path) -> None:
-    """Write each file, completely or not at all."""
+    """Write each file, completely or not at all. A codec whose encoder does not change is a finished one each time."""
     torch.save(trainer.state() | {"spent": spent}, out / "state.tmp")
     (out / "state.tmp").replace(out / "state.pt")
     torch.save(trainer.brief() | {"spent": spent}, out / "brief.tmp")
     (out / "brief.tmp").replace(out / "brief.pt")
     save_file(trainer.finished(), out / "audiovae.tmp")
     (out / "audiovae.tmp").replace(out / WEIGHTS)
+    if trainer.kept is not None:
+        save_config(trainer.config, out)
+
+
+def save_config(config: dict[str, Any], out: Path) -> None:
+    (out / "codec.tmp").write_text(json.dumps(config, indent=1) + "\n")
+    (out / "codec.tmp").replace(out / CONFIG)
 
 
 def validate(codec: Any, audio: Tensor, mel: MelLoss) -> float:
@@ -311,9 +333,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("speech", type=Path, help="folder written by tools.voice.speak, complete or not")
     parser.add_argument("out", type=Path, help="folder to write")
-    parser.add_argument("--seconds", type=float, default=300, help="training time, over all parts")
-    parser.add_argument("--until", type=float, help="Unix time at which training ends, instead of --seconds")
-    parser.add_argument("--part", type=float, help="end this process after so many seconds; a later call continues")
+    add_times(parser, 300)
     parser.add_argument("--start", type=Path, help="finished codec or checkpoint whose decoder to train")
     parser.add_argument("--whole", action="store_true", help="with --start, train the encoder too")
     parser.add_argument("--predicted", type=Path, help="with --start, folder written by tools.voice.predict")
@@ -322,6 +342,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--alone", type=float, default=0.75, help="share of the time before discriminators join; 1: never"
     )
+    parser.add_argument(
+        "--lead", type=int,
+        help=f"then steps of the discriminators alone; default {LEAD} after --start, unless it has discriminators",
+    )  # fmt: skip
     parser.add_argument("--batch", type=int, default=24, help="crops in a batch")
     parser.add_argument("--crop", type=float, default=1.0, help="seconds of a crop, rounded to whole latents")
     parser.add_argument("--adamw", action="store_true", help="use AdamW for the matrices too, instead of Muon")
@@ -342,55 +366,67 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def main() -> None:
-    args = arguments()
-    torch.manual_seed(args.seed)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    gpu = device.type == "cuda"
-    torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.allow_tf32 = True
-    quick_codec.kernels_allowed, pace.graphs_allowed = not args.plain, not args.eager
-    args.out.mkdir(parents=True, exist_ok=True)
-    config, start = start_of(args.start) if args.start else (codec_config(args.toy), None)
+def pairs_of(args: argparse.Namespace, crops: Crops, rows: int, samples: int) -> PredictedCrops | None:
+    """The crops of --predicted, if it is given. rows: of a batch. samples: of a latent."""
+    if not args.predicted:
+        return None
+    return PredictedCrops(crops, load(args.latents), load_predicted(args.predicted), rows, samples)
+
+
+def new_trainer(args: argparse.Namespace, device: torch.device) -> Trainer:
+    """The trainer of the arguments, before the first step. Waits for the first speech."""
+    config, start = codec_of(args.start) if args.start else (codec_config(args.toy), None)
     while not (args.speech / "speech.json").exists():
         time.sleep(0.5)
     samples = math.prod(config["encoder_rates"])  # of a latent
     crop = max(1, round(args.crop * RATE / samples)) * samples
     rows = min(max(1, round(args.predicted_share * args.batch)), args.batch - 1) if args.predicted else 0
     crops = Crops(Speech(args.speech), args.batch - rows, crop, device, args.seed)
-    pairs = None
-    if args.predicted:
-        pairs = PredictedCrops(crops, load(args.latents), load_predicted(args.predicted), rows, samples)
-    half = gpu and not args.full_precision
-    peak = args.rate or (RATE_LATER if args.start else RATE_FIRST)
+    discriminators = helper_of(args.start, DISCRIMINATORS) if args.start else None
     trainer = Trainer(
         config,
         crops,
         device,
         start=start,
         whole=args.whole,
-        predicted=pairs,
-        peak=peak,
+        predicted=pairs_of(args, crops, rows, samples),
+        peak=args.rate or (RATE_LATER if args.start else RATE_FIRST),
         alone=args.alone,
-        half=half,
+        lead=args.lead if args.lead is not None else LEAD * (start is not None and discriminators is None),
+        half=device.type == "cuda" and not args.full_precision,
         adamw=args.adamw,
         lean=args.lean,
         toy=args.toy,
     )
+    if discriminators is not None:
+        trainer.discriminators.load_state_dict(discriminators)
+    return trainer
+
+
+def main() -> None:
+    args = arguments()
+    torch.manual_seed(args.seed)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    quick_codec.kernels_allowed, pace.graphs_allowed = not args.plain, not args.eager
+    args.out.mkdir(parents=True, exist_ok=True)
+    trainer = new_trainer(args, device)
     state, spent = args.out / "state.pt", 0.0
     if not state.exists():
         state = args.out / "brief.pt"
+    some = trainer.crops.audio[: 20 * RATE].float() / 32768
     if state.exists():
         saved = torch.load(state, map_location="cpu", weights_only=True)
         trainer.load(saved)
         spent = saved["spent"]
         print(f"continuing after {trainer.steps} steps, {spent:.0f} s", flush=True)
-    seconds = args.seconds if args.until is None else spent + max(1.0, args.until - time.time())
-    run(trainer, Budget(seconds, spent, args.part), args.out, lambda line: print(line, flush=True))
-    (args.out / "codec.tmp").write_text(json.dumps(config, indent=1) + "\n")
-    (args.out / "codec.tmp").replace(args.out / CONFIG)
-    codec = quick_codec.build(config, load_file(args.out / WEIGHTS)).to(device)
-    loss = validate(codec, crops.audio[: 20 * RATE].float() / 32768, trainer.mel)
+    elif args.start:
+        print(f"{args.start}: mel {validate(trainer.codec, some, trainer.mel):.4f} without noise", flush=True)
+    run(trainer, budget(args, spent), args.out, lambda line: print(line, flush=True))
+    save_config(trainer.config, args.out)
+    codec = quick_codec.build(trainer.config, load_file(args.out / WEIGHTS)).to(device)
+    loss = validate(codec, some, trainer.mel)
     size = (args.out / WEIGHTS).stat().st_size
     print(f"codec done: {trainer.steps} steps, mel {loss:.4f} without noise, {size / 1e6:.2f} MB", flush=True)
 

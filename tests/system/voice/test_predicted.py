@@ -1,6 +1,7 @@
 """Latents that the model predicts for known speech are those of inference, and the decoder learns that speech."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,12 @@ def test_a_patch_is_predicted_as_the_official_inference_does(corpus: Corpus) -> 
     torch.manual_seed(0)
     net = VoiceModel(model_config(tokens.VOCABULARY, toy=True))
     layout = Layout(768, 768, 768)
-    predictor = Predictor(net, torch.from_numpy(corpus.patches), layout, timesteps=10, guidance=2.0)
+    predictor = Predictor(net, torch.from_numpy(corpus.patches), layout, 10, guidance=2.0, temperature=0.7)
     composer = Composer(corpus)
     (batch, *_) = batched([row(composer, i) for i in range(8)], layout, np.random.default_rng(0))
     with torch.inference_mode():
         target, patches = predictor(batch, torch.Generator().manual_seed(4))
-        noise = torch.randn(patches.shape, generator=torch.Generator().manual_seed(4))
+        noise = 0.7 * torch.randn(patches.shape, generator=torch.Generator().manual_seed(4))
         rows = {patch: at for at, patch in enumerate(target.tolist())}
         places = [(i, place) for i in range(8) for place in (0, int(corpus.count[i]) - 1)]
         found = [(i, place) for i, place in places if corpus.right[i] + place in rows]
@@ -109,6 +110,17 @@ def test_every_patch_of_every_utterance_is_predicted(
         load_predicted(tmp_path)
     shared = predict(latents, model, tmp_path, "--share", "1/2")
     assert np.array_equal(shared.any((1, 2)), wanted)
+
+
+def test_the_noise_is_that_of_the_checkpoints_requests(latents: Path, model: Path, tmp_path: Path) -> None:
+    official = predict(latents, model, tmp_path / "official", "--every", 9)
+    quiet = predict(latents, model, tmp_path / "quiet", "--every", 9, "--temperature", 0.7)
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    (folder / "generation_config.json").write_text('{"temperature": 0.7}')
+    assert np.array_equal(predict(latents, folder, tmp_path / "named", "--every", 9), quiet)
+    assert np.array_equal(predict(latents, folder, tmp_path / "given", "--every", 9, "--temperature", 1), official)
+    assert not np.array_equal(quiet, official)
 
 
 def test_averaged_weights_come_before_those_of_a_brief_state(latents: Path, model: Path, tmp_path: Path) -> None:

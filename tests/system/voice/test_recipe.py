@@ -1,51 +1,114 @@
 """The whole recipe at a small size: from a text to a checkpoint that an engine speaks with, and to its evaluation."""
 
+from __future__ import annotations
+
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 from support.clients.recipe import run_command
 
+from tools.voice.backups import restore
 from tools.voice.dataset import RATE
+from tools.voice.lease import Run, start_folder
+from tools.voice.schedule import Command, Lease, Phase
 from tools.voice.voices import VOICES
 
 pytestmark = pytest.mark.timeout(1800)
 TEXTS = ("A cat sat.", "Do you like it?", "We will see.", "It rained again.")
 
 
-def test_a_text_becomes_a_checkpoint_that_speaks_and_is_judged(tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("\n".join(TEXTS) + "\n")
-    (tmp_path / "few.txt").write_text("It rained in the night.\n")
-    run_command("phonemes", tmp_path / "text.txt", tmp_path / "lines.jsonl")
-    run_command("speak", tmp_path / "lines.jsonl", tmp_path / "speech", "--toy")
-    codec = ("--toy", "--seconds", 4, "--batch", 2, "--crop", 0.5)
-    run_command("train_vae", tmp_path / "speech", tmp_path / "codec", *codec)
-    run_command("encode", tmp_path / "speech", tmp_path / "codec", tmp_path / "latents")
-    run_command(
-        "train_model", tmp_path / "latents", tmp_path / "model", "--toy", "--seconds", 1,
-        "--positions", 3840, "--processes", 1,
-    )  # fmt: skip
-    run_command(
-        "predict", tmp_path / "latents", tmp_path / "model", tmp_path / "predicted", "--positions", 3840,
-        "--timesteps", 4,
-    )  # fmt: skip
-    run_command(
-        "train_vae", tmp_path / "speech", tmp_path / "decoder", *codec, "--seconds", 1, "--start", tmp_path / "codec",
-        "--predicted", tmp_path / "predicted", "--latents", tmp_path / "latents",
-    )  # fmt: skip
-    run_command("export", tmp_path / "decoder", tmp_path / "model", tmp_path / "checkpoint")
-    speaks(tmp_path / "checkpoint")
+class InProcess:
+    """Starts commands of a lease in this process, which has imported PyTorch already. Each has ended when it returns.
 
-    run_command("phonemes", tmp_path / "few.txt", tmp_path / "few.jsonl", "--every-voice")
-    run_command("speak", tmp_path / "few.jsonl", tmp_path / "held_out", "--toy")
-    run_command("presets", tmp_path / "held_out", tmp_path / "checkpoint")
-    assert len(json.loads((tmp_path / "checkpoint/presets/presets.json").read_text())) == len(VOICES)
-    run_command("ceiling", tmp_path / "held_out", tmp_path / "checkpoint", tmp_path / "said")
+    stop: a phase before which the lease is interrupted once
+    """
+
+    def __init__(self, stop: str | None = None) -> None:
+        self.stop = stop
+        self.output: dict[str, str] = {}  # of each phase
+
+    def __call__(self, phase: Phase, command: Command) -> InProcess:
+        if phase.name == self.stop:
+            raise KeyboardInterrupt
+        self.output[phase.name] = run_command(*command.arguments)
+        return self
+
+    def poll(self) -> int:
+        return 0
+
+    def kill(self) -> None:
+        raise AssertionError("it has ended")
+
+
+def spoken_lines(build: Path, texts: tuple[str, ...]) -> None:
+    build.mkdir()
+    (build / "text.txt").write_text("\n".join(texts) + "\n")
+    run_command("phonemes", build / "text.txt", build / "lines.jsonl")
+
+
+def test_a_text_becomes_a_checkpoint_that_speaks_and_is_judged_and_is_continued(tmp_path: Path) -> None:
+    """A first lease is interrupted and goes on. Another one continues from its backup at the interruption."""
+    spoken_lines(tmp_path / "build", TEXTS)
+    (tmp_path / "few.txt").write_text("It rained in the night.\n")
+    run_command("phonemes", tmp_path / "few.txt", tmp_path / "build/held_out.jsonl", "--every-voice")
+    lease = Lease(seconds=12, gpus=1, build=tmp_path / "build", teachers=1, toy=True)
+    begun, rest = InProcess(stop="predict-1"), InProcess()
+    with pytest.raises(KeyboardInterrupt):
+        Run(lease, tmp_path / "backups", begun)()
+    shutil.copytree(tmp_path / "backups", tmp_path / "lost")
+    assert Run(lease, tmp_path / "backups", rest)()
+    assert list(begun.output) == ["teach", "recordings", "codec", "encode", "model", "decoder-1"]
+    assert list(rest.output) == ["predict-1", "decoder-2", "predict-2", "decoder-3"]
+    lines = [line.split(" s  ", 1)[1] for line in (tmp_path / "backups/lease.log").read_text().splitlines()]
+    for name in (*begun.output, *rest.output):
+        ended = next(at for at, line in enumerate(lines) if line.startswith(f"{name}: "))
+        assert name in ("teach", "recordings") or lines[ended + 1].startswith("backup "), name
+    speaks(tmp_path / "build/checkpoint")
+    is_judged(tmp_path / "build/held_out", tmp_path / "build/checkpoint", tmp_path)
+    is_continued(tmp_path / "lost", tmp_path)
+
+
+def is_continued(backups: Path, tmp_path: Path) -> None:
+    """Another lease begins with the codec and the model of backups, and its encoder does not change."""
+    build = tmp_path / "later"
+    spoken_lines(build, ("They went home.", "Is it late?", "One more, please."))
+    start = start_folder(backups, build)
+    assert start is not None
+    lease, commands = Lease(seconds=4, gpus=1, build=build, start=start, teachers=1, toy=True), InProcess()
+    assert Run(lease, tmp_path / "later-backups", commands)()
+    assert "codec" not in commands.output
+    assert "at the start" in commands.output["model"] and "without noise" in commands.output["decoder-1"]
+    assert {"reader", "discriminators"} == set(torch.load(start / "helpers.pt", weights_only=True))
+    restore(tmp_path / "later-backups", tmp_path / "restored")
+    before, after = (load_file(folder / "audiovae.safetensors") for folder in (start, tmp_path / "restored"))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and all(name.startswith("decoder.") for name in changed)
+    before, after = (load_file(folder / "model.safetensors") for folder in (start, tmp_path / "restored"))
+    for name, weight in before.items():  # there was time for a few steps
+        torch.testing.assert_close(after[name], weight, rtol=0.02, atol=1e-3)
+    speaks(tmp_path / "restored")
+
+
+def is_judged(held_out: Path, checkpoint: Path, tmp_path: Path) -> None:
+    run_command("presets", held_out, checkpoint)
+    assert len(json.loads((checkpoint / "presets/presets.json").read_text())) == len(VOICES)
+    run_command("ceiling", held_out, checkpoint, tmp_path / "said")
     page = run_command(
-        "evaluate", tmp_path / "held_out", tmp_path / "said", "--modes", "codec", "--processes", 1,
-        "--out", tmp_path / "result",
-    )  # fmt: skip
+        "evaluate",
+        held_out,
+        tmp_path / "said",
+        "--modes",
+        "codec",
+        "--processes",
+        1,
+        "--out",
+        tmp_path / "result",
+    )
     rows = json.loads((tmp_path / "result.json").read_text())["rows"]
     assert [(row["mode"], row["voice"]) for row in rows] == [
         (mode, voice.name) for mode in ("teacher", "codec") for voice in VOICES

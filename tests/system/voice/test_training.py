@@ -17,7 +17,8 @@ from tools.voice.crops import Crops
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
 from tools.voice.encode import Corpus
 from tools.voice.shapes import LATENT, PATCH, codec_config, model_config
-from tools.voice.train_vae import Trainer, start_of
+from tools.voice.start import codec_of
+from tools.voice.train_vae import Trainer
 from tools.voice.voices import VOICES
 
 
@@ -219,7 +220,7 @@ def test_components_without_variance_are_not_scaled_up() -> None:
 
 
 def test_the_component_loss_applies_only_to_a_trained_encoder(speech: Path, alone: Path) -> None:
-    config, start = start_of(alone)
+    config, start = codec_of(alone)
     cpu = torch.device("cpu")
     for given, applies in ((None, True), (start, False)):
         trainer = Trainer(config, Crops(Speech(speech), 2, RATE, cpu, 1), cpu, start=given, peak=1e-3, alone=1.0)
@@ -261,31 +262,16 @@ def test_an_encoder_that_is_trained_further_keeps_the_deviation_of_its_latents(
     assert 0.5 < float(latents.detach().std(dim=(0, 2)).median()) < 2
 
 
-def test_a_model_starts_with_the_weights_of_a_checkpoint(corpus: Corpus, tmp_path: Path) -> None:
-    from tools.voice import encode
-
-    encode.save(corpus, tmp_path / "latents")
-    flags = ["--toy", "--seconds", "0.1", "--positions", "3840", "--processes", "1"]
-    run_command("train_model", tmp_path / "latents", tmp_path / "first", *flags)
-    first = load_file(tmp_path / "first" / "averaged.safetensors")
-    save_file(first, tmp_path / "first" / "model.safetensors")
-    start = ["--start", tmp_path / "first", "--rate", "1e-12"]
-    run_command("train_model", tmp_path / "latents", tmp_path / "later", *flags, *start)
-    later = load_file(tmp_path / "later" / "averaged.safetensors")
-    for name, weight in first.items():
-        torch.testing.assert_close(later[name], weight, rtol=1e-5, atol=1e-7)
-
-
 def test_a_model_continues_from_a_brief_state(corpus: Corpus, tmp_path: Path) -> None:
     from tools.voice import encode
 
     encode.save(corpus, tmp_path / "latents")
     command = ("train_model", tmp_path / "latents", tmp_path / "model", "--toy", "--positions", "3840")
-    command += ("--processes", "1", "--seconds", "0.1")
-    run_command(*command)
+    command += ("--seconds", "0.1", "--processes")
+    run_command(*command, "1")
     (tmp_path / "model" / "state.pt").unlink()
     before = torch.load(tmp_path / "model" / "brief.pt", weights_only=True)
-    run_command(*command)
+    run_command(*command, "0")
     after = torch.load(tmp_path / "model" / "brief.pt", weights_only=True)
     assert after["steps"] == before["steps"]  # its time was used up before
     assert all(torch.equal(after["net"][name], before["net"][name]) for name in before["net"])
