@@ -139,6 +139,15 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         with self.arrived:
             return self.arrived.wait_for(lambda: bool(self.streams) and self.streams[-1].text == text, seconds)
 
+    def wait_for_stream(self, request_id: str, seconds: float = HANG_SECONDS) -> bool:
+        """True once the stream of this request has begun, and so those that were begun before it on its connection."""
+
+        def has_begun() -> bool:
+            return any(call.received and call.config.request_id == request_id for call in self.streams)
+
+        with self.arrived:
+            return self.arrived.wait_for(has_begun, seconds)
+
     def wait_for_calls(self, number: int, seconds: float = HANG_SECONDS) -> bool:
         """True once that many calls were made; False after `seconds`."""
         with self.arrived:

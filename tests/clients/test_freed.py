@@ -57,8 +57,9 @@ async def fail(server, client: AsyncClient) -> None:
     server.hold.clear()
     with pytest.raises(DeadlineExceeded):
         await client.say(TEXT, timeout=0.1)
-    reading = asyncio.create_task(client.say(TEXT))
-    await asyncio.to_thread(server.wait_for_calls, len(server.calls) + 1)
+    id = f"reading {len(server.calls)}"
+    reading = asyncio.create_task(client.say(TEXT, request_id=id))
+    assert await asyncio.to_thread(server.wait_for_stream, id)
     reading.cancel()
     await asyncio.wait([reading])
     server.hold.set()
