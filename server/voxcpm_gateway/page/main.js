@@ -304,7 +304,10 @@ server.addEventListener("away", ({ detail }) => {
   if (!isReconnecting()) showError({ message: detail.message, request_id: detail.request_id, code: "unavailable" });
   server.look();
 });
-server.addEventListener("missing", ({ detail }) => note(`This server has no model “${detail}”; its default model speaks.`));
+server.addEventListener("missing", ({ detail }) => {
+  keepDraft();
+  note(`This server has no model “${detail}”; its default model speaks.`);
+});
 server.addEventListener("refused", ({ detail }) => fail(detail));
 server.addEventListener("ready", async () => {
   const { model } = server;
@@ -320,6 +323,7 @@ server.addEventListener("ready", async () => {
   try {
     const { wanted } = voices.list;
     await voices.load(model);
+    if (model !== server.model) return; // another one was chosen meanwhile
     if (wanted) chooseVoice(wanted);
     announce(again ? "Connected again." : "Ready.");
   } catch (error) {

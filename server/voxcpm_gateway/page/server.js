@@ -58,14 +58,21 @@ export class Server extends EventTarget {
   /** The wanted model, or the default one of a server that has no model of that name. */
   async describe() {
     const address = "page/model.json";
-    const wanted = this.wanted && `${address}?model=${encodeURIComponent(this.wanted)}`;
-    const response = await this.request(wanted || address).catch((error) => {
+    const { wanted } = this;
+    const query = wanted && `?model=${encodeURIComponent(wanted)}`;
+    const response = await this.request(`${address}${query}`).catch((error) => {
       if (error.code !== "model_not_found") throw error;
-      this.dispatchEvent(new CustomEvent("missing", { detail: this.wanted }));
-      this.wanted = "";
+      if (this.wanted === wanted) this.miss();
       return this.request(address);
     });
     return response.json();
+  }
+
+  /** Want the default model from now on. */
+  miss() {
+    const { wanted } = this;
+    this.wanted = "";
+    this.dispatchEvent(new CustomEvent("missing", { detail: wanted }));
   }
 
   /** The options that choose the model, of a server that has several. */
