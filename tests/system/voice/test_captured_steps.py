@@ -101,8 +101,8 @@ def crops(tmp_path_factory: pytest.TempPathFactory) -> Crops:
 @pytest.mark.parametrize("later", [False, True], ids=["whole", "decoder of predicted latents"])
 def test_the_steps_of_the_codec_can_be_captured(crops: Crops, later: bool) -> None:
     from tools.voice import encode, quick_codec
+    from tools.voice.codec_trainer import Trainer
     from tools.voice.predicted import PredictedCrops
-    from tools.voice.train_vae import Trainer
 
     config, start, pairs = codec_config(toy=True), None, None
     if later:

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from tools.voice import batches, encode, quick_codec, tokens, train_model
 from tools.voice.batches import Batch, Layout
+from tools.voice.codec_trainer import Trainer
 from tools.voice.crops import Crops
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
 from tools.voice.encode import Corpus
 from tools.voice.pace import rate
 from tools.voice.shapes import codec_config, model_config
 from tools.voice.start import DISCRIMINATORS, HELPERS, READER, helper_of, save_helpers
-from tools.voice.train_vae import Trainer
 from tools.voice.voices import VOICES
 
 CPU = torch.device("cpu")

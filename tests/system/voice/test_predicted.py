@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tools.voice import encode, quick_codec, tokens
 from tools.voice.batches import Composer, Layout, batched
+from tools.voice.codec_trainer import Trainer
 from tools.voice.crops import Crops
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
 from tools.voice.encode import Corpus
@@ -21,7 +22,6 @@ from tools.voice.model import VoiceModel
 from tools.voice.predict import Predictor, row
 from tools.voice.predicted import PredictedCrops, load_predicted, save_predicted
 from tools.voice.shapes import LATENT, PATCH, codec_config, model_config, patch_samples
-from tools.voice.train_vae import Trainer
 from tools.voice.voices import VOICES
 
 FRAME = patch_samples(codec_config()) // PATCH  # samples of a latent

@@ -13,12 +13,12 @@ from support.clients.recipe import run_command
 from tools.voice import batches, tokens
 from tools.voice.batches import AUDIO, Layout, Sequence
 from tools.voice.codec_losses import ComponentLoss
+from tools.voice.codec_trainer import Trainer
 from tools.voice.crops import Crops
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
 from tools.voice.encode import Corpus
 from tools.voice.shapes import LATENT, PATCH, codec_config, model_config
 from tools.voice.start import codec_of
-from tools.voice.train_vae import Trainer
 from tools.voice.voices import VOICES
 
 
