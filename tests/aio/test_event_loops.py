@@ -1,7 +1,9 @@
 import asyncio
 import queue
+import signal
 import threading
 
+import pytest
 from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc.aio.event_loops import LoopThread
@@ -28,3 +30,27 @@ def test_a_coroutine_that_ends_while_the_thread_stops_still_returns():
     assert waiting.wait(HANG_SECONDS)
     thread.run(end_and_stop())
     assert returned.get(timeout=HANG_SECONDS) == "done"
+
+
+class Interrupted(Exception):
+    """What the handler of a signal raises."""
+
+
+def test_a_signal_that_does_not_wake_the_main_thread_ends_its_wait():
+    """The signal reaches another thread, so that the wait of the main thread goes on in the kernel."""
+    thread = LoopThread("test")
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    async def wait() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        await asyncio.sleep(HANG_SECONDS)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(Interrupted):
+            thread.run(wait())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        thread.stop()

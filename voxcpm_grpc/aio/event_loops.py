@@ -8,9 +8,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 STOP_SECONDS = 5.0
+SIGNAL_SECONDS = 0.2  # longest delay of a signal that does not wake the main thread
 GC_THRESHOLD = 10_000  # new objects between two collections; Python's 700 cost a loaded front 8 % in a profile
 T = TypeVar("T")
 
@@ -47,7 +49,7 @@ class LoopThread:
             coroutine.close()
             raise
         try:
-            return future.result()
+            return _result(future)
         except BaseException:
             future.cancel()
             raise
@@ -84,6 +86,18 @@ class LoopThread:
         if threading.current_thread() is thread:
             raise LoopError(f"the {self._owner} was called in its own event loop, where it would wait for itself")
         return loop
+
+
+def _result(future: Future[T]) -> T:
+    """Wait for the result of a future.
+
+    Python runs the handlers of signals in the main thread. A signal does not wake that thread if it arrives just before
+    the wait or in another thread, and on Windows never, so the main thread looks for signals itself now and then.
+    """
+    if threading.current_thread() is threading.main_thread():
+        while not wait((future,), SIGNAL_SECONDS).done:
+            pass
+    return future.result()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
