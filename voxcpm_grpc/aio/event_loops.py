@@ -49,7 +49,8 @@ class LoopThread:
             coroutine.close()
             raise
         try:
-            return _result(future)
+            _wait(future)
+            return future.result()
         except BaseException:
             future.cancel()
             raise
@@ -88,8 +89,8 @@ class LoopThread:
         return loop
 
 
-def _result(future: Future[T]) -> T:
-    """Wait for the result of a future.
+def _wait(future: Future[Any]) -> None:
+    """Wait until a future is done.
 
     Python runs the handlers of signals in the main thread. A signal does not wake that thread if it arrives just before
     the wait or in another thread, and on Windows never, so the main thread looks for signals itself now and then.
@@ -97,7 +98,6 @@ def _result(future: Future[T]) -> T:
     if threading.current_thread() is threading.main_thread():
         while not wait((future,), SIGNAL_SECONDS).done:
             pass
-    return future.result()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -19,7 +19,7 @@ from voxcpm_grpc.models.voxcpm.config.config import VAEConfig
 from voxcpm_grpc.request import Role
 
 # The codec converts so much audio at once. On a CPU a chunk delays the next step, so it takes less time than a step.
-CHUNK_SECONDS = {"cuda": 2.0, "cpu": 0.64, "meta": 2.0}
+CHUNK_SECONDS = {"cuda": 2.0, "cpu": 0.32, "meta": 2.0}
 
 
 class Conversion(Protocol):
