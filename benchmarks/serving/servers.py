@@ -54,6 +54,8 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self._voices.cleanup()
 
     @property

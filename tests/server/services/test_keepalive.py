@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 
 import grpc
@@ -35,7 +35,7 @@ class Proxy:
         self.tasks += [asyncio.create_task(self.forward(*way)) for way in ((reader, back), (ahead, writer))]
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
+        with suppress(OSError), closing(writer):
             while data := await reader.read(65536):
                 if self.vanished:
                     await asyncio.sleep(NEVER_SECONDS)
@@ -55,6 +55,7 @@ async def proxy_to(target: str) -> AsyncIterator[Proxy]:
         server.close()
         for forwarding in proxy.tasks:
             forwarding.cancel()
+        await asyncio.gather(*proxy.tasks, return_exceptions=True)
 
 
 SHORT = {"keepalive_seconds": 1.0, "keepalive_timeout_seconds": 1.0}

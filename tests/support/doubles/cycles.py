@@ -1,9 +1,10 @@
-"""Objects that refer to each other, which only the garbage collector frees."""
+"""Objects that refer to each other, which only the garbage collector frees, and what they warn of."""
 
 from __future__ import annotations
 
 import gc
 import types
+import warnings
 from collections import Counter
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,17 @@ def no_garbage(packages: Container[str] = PACKAGES) -> Iterator[None]:
             gc.garbage.clear()
     found = {name: count for name, count in names.items() if name.partition(".")[0] in packages}
     assert not found, f"the garbage collector has to free {found}"
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Check that a block, and what it leaves to the garbage collector, warns of nothing."""
+    gc.collect()  # what earlier tests left may warn
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+        gc.collect()
+    assert not (found := [str(one.message) for one in caught]), found
 
 
 def _name(one: Any) -> str:
