@@ -54,9 +54,16 @@ def brief(id: str, steps: int) -> Request:
     return Request(id=id, text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps, inference_timesteps=4))
 
 
-@pytest.mark.parametrize("lags", [False, True])
 @pytest.mark.parametrize(
-    "options", [{}, {"prefill_tokens": 12}, {"kv_positions": 160}, {"slots": 3}, {"prefix_caching": False}]
+    ("options", "lags"),
+    [
+        ({}, False),
+        ({}, True),
+        ({"prefill_tokens": 12}, True),
+        ({"kv_positions": 160}, False),
+        ({"slots": 3}, True),
+        ({"prefix_caching": False}, False),
+    ],
 )
 def test_speech_is_the_same_with_and_without_joined_prompts(apart, options, lags, monkeypatch):
     if lags:

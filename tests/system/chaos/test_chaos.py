@@ -65,7 +65,8 @@ async def disturb(w: World) -> None:
     assert not w.full["c"].exists()
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [1, 2])
 async def test_many_losses_in_any_order(tmp_path, seed):
     """Each round disturbs one or two engines while callers speak and others give up their streams."""
     draw = random.Random(seed)

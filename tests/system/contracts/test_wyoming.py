@@ -300,8 +300,9 @@ async def test_an_event_that_breaks_off_ends_the_connection_alone(service):
 
 @asynccontextmanager
 async def hasty_service(address: str, **timeouts: float) -> AsyncIterator[int]:
-    """The port of a service in this process, with other timeouts."""
+    """The port of a service in this process, with other timeouts and small buffers."""
     with contextlib.closing(bound("127.0.0.1:0")) as opened:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # its connections have the same
         async with AsyncClient(address) as client:
             service, listens = Service(client, {}, max_connections=10, timeouts=Timeouts(**timeouts)), asyncio.Event()
             running = asyncio.create_task(service.run(opened, announce=listens.set))

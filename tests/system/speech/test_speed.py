@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Unpack
 
+import numpy as np
 import pytest
 from support.servers.running import serving
 
 from tools.voice import judge
-from voxcpm_client import Client
+from voxcpm_client import Client, SpeechOptions
 
-RATE = 16000
+OPTIONS: SpeechOptions = {"seed": 1, "sample_rate": 16000, "trim_leading_silence": 0}
 SENTENCES = {
     "hazel": "They left the party before midnight.",
     "miles": "What did you have for lunch today?",
@@ -26,17 +28,26 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
+def spoken(client: Client, voice: str, /, **options: Unpack[SpeechOptions]) -> np.ndarray:
+    """The samples of the sentence of a voice."""
+    return client.say(SENTENCES[voice], **OPTIONS | options | {"voice": voice}).samples
+
+
+@pytest.fixture(scope="module")
+def plain(client: Client) -> dict[str, np.ndarray]:
+    """The samples of each sentence at its own speed, by voice."""
+    return {voice: spoken(client, voice) for voice in SENTENCES}
+
+
 @pytest.mark.parametrize("speed", [0.75, 1.25, 1.5])
-def test_words_are_understood_and_the_pitch_stays(client, speed):
+def test_words_are_understood_and_the_pitch_stays(client, plain, speed):
     recognizer = judge.Recognizer()
     errors, mistaken = judge.Errors(0, 0), judge.Errors(0, 0)
     for voice, text in SENTENCES.items():
-        options = {"voice": voice, "seed": 1, "sample_rate": RATE, "trim_leading_silence": 0}
-        plain = client.say(text, **options)
-        speech = client.say(text, speed=speed, **options)
-        assert len(speech.samples) == int(len(plain.samples) / speed + 0.5)
-        assert judge.pitch(speech.samples) == pytest.approx(judge.pitch(plain.samples), rel=PITCH)
-        transcript = recognizer.transcribe(speech.samples)
+        samples = spoken(client, voice, speed=speed)
+        assert len(samples) == int(len(plain[voice]) / speed + 0.5)
+        assert judge.pitch(samples) == pytest.approx(judge.pitch(plain[voice]), rel=PITCH)
+        transcript = recognizer.transcribe(samples)
         print(f"{speed} {voice}: {transcript}")
         errors += judge.word_errors(text, transcript)
         mistaken += judge.word_errors(SENTENCES["hazel" if voice == "miles" else "miles"], transcript)
@@ -45,11 +56,9 @@ def test_words_are_understood_and_the_pitch_stays(client, speed):
 
 
 def test_a_louder_voice_is_understood_and_does_not_clip(client):
-    text = SENTENCES["hazel"]
-    options = {"voice": "hazel", "seed": 1, "sample_rate": RATE, "trim_leading_silence": 0}
-    plain = client.say(text, format="pcm_f32le", **options).samples
-    loud = client.say(text, volume_gain_db=12, **options)
-    assert len(loud.samples) == len(plain)
-    assert (loud.samples.astype(float) ** 2).mean() > 4 * ((32768 * plain) ** 2).mean()
-    assert abs(loud.samples.astype(int)).max() < 0.95 * 32768
-    assert judge.word_errors(text, judge.Recognizer().transcribe(loud.samples)).rate <= MOST_ERRORS
+    plain = spoken(client, "hazel", format="pcm_f32le")
+    loud = spoken(client, "hazel", volume_gain_db=12)
+    assert len(loud) == len(plain)
+    assert (loud.astype(float) ** 2).mean() > 4 * ((32768 * plain) ** 2).mean()
+    assert abs(loud.astype(int)).max() < 0.95 * 32768
+    assert judge.word_errors(SENTENCES["hazel"], judge.Recognizer().transcribe(loud)).rate <= MOST_ERRORS
