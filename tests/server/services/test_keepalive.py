@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import grpc
@@ -25,6 +25,7 @@ class Proxy:
     address: str = ""
     vanished: bool = False
     tasks: list[asyncio.Task] = field(default_factory=list)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     def vanish(self) -> None:
         self.vanished = True
@@ -32,10 +33,11 @@ class Proxy:
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, _, port = self.target.rpartition(":")
         ahead, back = await asyncio.open_connection(host, int(port))
+        self.writers += [back, writer]
         self.tasks += [asyncio.create_task(self.forward(*way)) for way in ((reader, back), (ahead, writer))]
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError), closing(writer):
+        with suppress(OSError):
             while data := await reader.read(65536):
                 if self.vanished:
                     await asyncio.sleep(NEVER_SECONDS)
@@ -55,7 +57,8 @@ async def proxy_to(target: str) -> AsyncIterator[Proxy]:
         server.close()
         for forwarding in proxy.tasks:
             forwarding.cancel()
-        await asyncio.gather(*proxy.tasks, return_exceptions=True)
+        for writer in proxy.writers:
+            writer.close()
 
 
 SHORT = {"keepalive_seconds": 1.0, "keepalive_timeout_seconds": 1.0}

@@ -167,9 +167,9 @@ def test_soak(tmp_path):
 
 
 def test_soak_with_deaths(tmp_path):
-    length = ("--minutes", "0.5", "--deaths", "15", "--timesteps", "4", "--steps", "20")
-    command = [sys.executable, "-m", "benchmarks.soak", "--model", str(TINY), "--devices", "cpu:2", *length]
-    command += ["--out", str(tmp_path)]
+    words = ("--model", str(TINY), "--devices", "cpu:2", "--timesteps", "4", "--steps", "20")
+    times = ("--minutes", "0.5", "--deaths", "15")
+    command = [sys.executable, "-m", "benchmarks.soak", *words, *times, "--out", str(tmp_path)]
     done = finished(command)
     assert done.returncode == 0, done.stdout + done.stderr
     table = json.loads((tmp_path / "soak-deaths-here.json").read_text())
