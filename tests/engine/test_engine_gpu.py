@@ -23,6 +23,7 @@ from support.engines.tiny import (
     watch_launches,
 )
 from support.engines.traces import traced
+from support.engines.voice_parts import voice_part
 
 from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.engine.engine import Engine
@@ -30,7 +31,7 @@ from voxcpm_grpc.kernels.launch.graph import Priority, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.codec.codec import VoxCPMCodec
-from voxcpm_grpc.request import AudioChunk, Request, Role, Sampling
+from voxcpm_grpc.request import AudioChunk, Conditioning, Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 pytestmark = pytest.mark.gpu
@@ -213,6 +214,28 @@ def test_streams_that_are_swapped_out_make_the_same_audio(monkeypatch, graphs, l
         np.testing.assert_allclose(latents(outcomes[id]), latents(expected), atol=1e-3)
         np.testing.assert_allclose(outcomes[id].waveform, expected.waveform, atol=1e-3)
     assert eng.stats().swaps > 8 and at_rest(eng)
+
+
+def test_eleven_prompts_that_open_together_equal_each_alone():
+    """They are primed in two passes of the decoder: of eight streams, and of three with padding."""
+    requests = [
+        Request(
+            id=f"p{number}",
+            text="Hello there.",
+            sampling=Sampling(seed=number, min_steps=6, max_steps=6),
+            conditioning=Conditioning(prompt=voice_part(voice(number, 30), "As I said, ")),
+        )
+        for number in range(11)
+    ]
+    eng = engine(slots=11)
+    for request in requests:
+        eng.add(request)
+    together = run(eng)
+    for request in requests:
+        eng.add(request)
+        only = run(eng)[request.id]
+        np.testing.assert_allclose(together[request.id].waveform, only.waveform, atol=1e-3, rtol=0)
+    assert at_rest(eng)
 
 
 def test_a_swap_does_not_wait_for_the_device():

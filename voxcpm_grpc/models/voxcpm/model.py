@@ -5,6 +5,7 @@ Dimensions as in models/base.py, and c the hidden size of the language models, m
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -135,15 +136,27 @@ class VoxCPM(SpeechModel):
     def open(self, slots: Tensor, opened: Sequence[tuple[int, Plan]], state: SlotState) -> None:
         own: VoxCPMState = state.model
         prompts: list[tuple[int, Prompt]] = [(slot, plan.own) for slot, plan in opened]
-        for slot, prompt in prompts:
-            if len(prompt.patches):
-                patches = upload(torch.from_numpy(np.ascontiguousarray(prompt.patches)), self.backend.device)
-                own.history[slot, : len(patches)] = patches.to(own.history.dtype)
+        self._write_history([(slot, prompt.patches) for slot, prompt in prompts if len(prompt.patches)], own)
         own.codec.index_fill_(0, slots, 0)
         own.condition.index_fill_(0, slots, 0)
+        primed: defaultdict[int, list[int]] = defaultdict(list)
         for slot, prompt in prompts:
             if prompt.primer:
-                self._prime(slot, prompt.primer, own)
+                primed[prompt.primer].append(slot)
+        for patches, alike in primed.items():
+            for first in range(0, len(alike), self._codec.primed_at_once):
+                self._prime(alike[first : first + self._codec.primed_at_once], patches, own)
+
+    def _write_history(self, parts: Sequence[tuple[int, np.ndarray]], own: VoxCPMState) -> None:
+        """Write the patches [A, P, D] of each slot to the start of its history, in one copy for all."""
+        if not parts:
+            return
+        counts = [len(patches) for _, patches in parts]
+        entries = np.concatenate([np.arange(count) for count in counts])
+        where = np.stack([np.repeat([slot for slot, _ in parts], counts), entries])
+        patches = np.concatenate([patches for _, patches in parts])
+        slot, entry = upload(torch.from_numpy(where), self.backend.device)
+        own.history[slot, entry] = upload(torch.from_numpy(patches), self.backend.device).to(own.history.dtype)
 
     @torch.inference_mode()
     def resume(self, slot: int, plan: Plan, steps: bytes, state: SlotState) -> None:
@@ -154,17 +167,18 @@ class VoxCPM(SpeechModel):
         patches = upload(content.view(-1, *self._patch.shape), self.backend.device)
         own.history[slot, known : known + len(patches)] = patches
         own.codec[slot] = 0
-        self._prime(slot, min(prompt.primer + len(patches), self.prompt_layout.context), own, len(patches))
+        self._prime([slot], min(prompt.primer + len(patches), self.prompt_layout.context), own, len(patches))
 
-    def _prime(self, slot: int, patches: int, own: VoxCPMState, made: int = 0) -> None:
-        """Prepare a slot that was just opened to continue the last `patches` patches of its prompt.
+    def _prime(self, slots: list[int], patches: int, own: VoxCPMState, made: int = 0) -> None:
+        """Prepare slots that were just opened to continue the last `patches` patches of their prompts.
 
         With `made`, they end with so many generated patches behind the prompt.
         """
-        recent = own.patches[slot] + made - patches + torch.arange(patches, device=self.backend.device)
-        primer = own.history[slot].index_select(0, recent)  # [patches, P, D]
-        self._codec.decode_one(primer, own.codec[slot : slot + 1])
-        own.condition[slot] = primer[-1]
+        slot = upload(torch.tensor(slots), self.backend.device)
+        recent = (own.patches[slot] + made - patches)[:, None] + torch.arange(patches, device=self.backend.device)
+        primer = own.history[slot[:, None], recent]  # [b, patches, P, D]
+        own.codec.index_copy_(0, slot, self._codec.primed(primer))
+        own.condition.index_copy_(0, slot, primer[:, -1])
 
     @torch.inference_mode()
     def speech(self, slot: int, plan: Plan, steps: int, state: SlotState) -> Mapping[str, Tensor]:
@@ -173,11 +187,12 @@ class VoxCPM(SpeechModel):
         return {LATENTS: own.history[slot, start : start + steps].float().clone()}
 
     def warm_up(self, streams: int, steps: int) -> list[list[Request]]:
-        part = VoicePart(
-            content={LATENTS: np.zeros((steps, *self.prompt_layout.patch_shape), np.float32)}, tracks=(LATENTS,)
-        )
-        prompt = Conditioning(prompt=replace(part, text="Zero. "))
-        first = Conditioning(reference=part) if self.info.can("reference") else prompt
+        long, short = (self._silent_part(count) for count in (steps, self.prompt_layout.context))
+        first = Conditioning(reference=long) if self.info.can("reference") else Conditioning(prompt=long)
+        others = [Conditioning()] * (streams - 1)
+        if self.backend.device.type == "cuda":  # the decoder compiles kernels for one prompt, and for several at once
+            first = replace(first, prompt=first.prompt or short)
+            others[:2] = [Conditioning(prompt=short)] * len(others[:2])
         return [
             [
                 Request(
@@ -186,10 +201,15 @@ class VoxCPM(SpeechModel):
                     sampling=Sampling(inference_timesteps=timesteps),
                     conditioning=voice,
                 )
-                for number, voice in enumerate([first] + [Conditioning()] * (streams - 1))
+                for number, voice in enumerate([first, *others])
             ]
             for timesteps in self._timesteps
         ]
+
+    def _silent_part(self, patches: int) -> VoicePart:
+        """A prompt or a reference of so many patches."""
+        latents = np.zeros((patches, *self.prompt_layout.patch_shape), np.float32)
+        return VoicePart(content={LATENTS: latents}, tracks=(LATENTS,), text="Zero. ")
 
     def read_adapter(self, directory: Path) -> AdapterWeights:
         assert self._banks
