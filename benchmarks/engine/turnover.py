@@ -32,7 +32,6 @@ from benchmarks.measuring.statistics import late, quantile
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
-from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished, Request
 from voxcpm_grpc.settings.engine import EngineSettings
 
@@ -164,8 +163,8 @@ def serve(engine: Engine, load: Load) -> tuple[list[Heard], float]:
                 case Finished():
                     heard[id].ended = True
                     load.on_end(now)
-                case VoxCPMError():
-                    raise event
+                case _:
+                    raise RuntimeError(f"stream {id}: {event}")
     seconds = perf_counter() - began
     for id in [id for id, one in heard.items() if not one.ended]:
         engine.cancel(id)
