@@ -12,6 +12,7 @@ from voxcpm_grpc.engine.device.slots import Slots
 from voxcpm_grpc.models.base import Plan, PrefillRows, Span
 from voxcpm_grpc.models.qwen3_tts.model import Qwen3TTS
 from voxcpm_grpc.models.qwen3_tts.predictor import Predictor
+from voxcpm_grpc.models.qwen3_tts.talker import ProjectedCodes
 
 PAGE = 16
 
@@ -98,3 +99,12 @@ def _forced(predictor: Predictor, hidden: torch.Tensor, codes: torch.Tensor) -> 
 
     assert torch.equal(predictor(hidden, codes[:, 0], choose), codes)
     return torch.stack(logits, dim=1).numpy()
+
+
+def test_the_rows_of_codes_in_a_table_are_those_through_the_projection():
+    model = shared("custom17")  # its talker is wider than its predictor
+    rows = model.networks.predictor._rows
+    assert isinstance(rows, ProjectedCodes)
+    ids, table = torch.tensor([0, 3, 1, 3]), rows.table()
+    for group in (0, 1, model.config.groups - 1):
+        torch.testing.assert_close(table(ids, group), rows(ids, group), atol=1e-6, rtol=1e-6)

@@ -20,7 +20,7 @@ from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.qwen3_tts.config.config import Qwen3Config
 from voxcpm_grpc.models.qwen3_tts.sampling import Choose
-from voxcpm_grpc.models.qwen3_tts.talker import CodeEmbedding, head_norms
+from voxcpm_grpc.models.qwen3_tts.talker import CodeEmbedding, CodeRows, ProjectedCodes, head_norms
 
 
 class StepAttention(Protocol):
@@ -67,13 +67,17 @@ class Predictor:
     ) -> None:
         """Take the weights, whose names begin with `code_predictor.` in the talker's.
 
-        With `fused`, attention takes one launch.
+        With `fused`, attention takes one launch. If the talker is wider, its rows are projected: its states in each
+        step, and those of codes on a GPU once and for all.
         """
         shape = config.predictor.shape
-        self._shape, self._groups, self._embedding = shape, config.groups, embedding
+        self._shape, self._groups = shape, config.groups
+        self._rows: CodeRows = embedding
         self._project = None
         if config.projects:
             self._project = Linear.load(weights, "small_to_mtp_projection", shape.hidden, config.talker.hidden_size)
+            codes = ProjectedCodes(embedding, self._project)
+            self._rows = codes if weights.device.type == "cpu" else codes.table()
         self._stack, self._ops = Transformer(shape, weights.scope("model"), ops), ops
         self._heads = [
             ops.prepare(
@@ -89,14 +93,15 @@ class Predictor:
         """The codes [b, q] of a step, from the talker's state [b, h] and the first code [b], which is one of them."""
         codes, c = [first], self._shape
         kv = hidden.new_empty(c.layers, 2, self._groups, len(hidden), c.kv_heads, c.head_dim)
-        x = torch.stack([hidden, self._embedding(first, 0)])  # [n, b, h]: tokens come first
+        begin = hidden if self._project is None else self._project(hidden)
+        x = torch.stack([begin, self._rows(first, 0)])  # [n, b, e]: tokens come first
         start = 0
         for group in range(1, self._groups):
-            state = self._run(x if self._project is None else self._project(x), kv, start)
+            state = self._run(x, kv, start)
             codes.append(choose(self._ops.norm_linear(state, *self._heads[group - 1]), group))
             start += len(x)
             if group < self._groups - 1:
-                x = self._embedding(codes[-1], group)[None]
+                x = self._rows(codes[-1], group)[None]
         return torch.stack(codes, dim=1)
 
     def _run(self, x: Tensor, kv: Tensor, start: int) -> ResidualStream:

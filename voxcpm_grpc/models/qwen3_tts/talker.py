@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -79,9 +80,14 @@ class CodeEmbedding:
         self.starts = torch.tensor(starts, device=weights.device)
         self.tables = self.table.split([len(table) for table in tables])
 
+    @staticmethod
+    def look_up(ids: Tensor, table: Tensor) -> Tensor:
+        """The rows [t, e] of ids [t] in a table [r, e]."""
+        return F.embedding(ids, table)
+
     def __call__(self, ids: Tensor, group: int) -> Tensor:
         """The rows [t, h] of ids [t] of a code of the step."""
-        return F.embedding(ids, self.tables[group])
+        return self.look_up(ids, self.tables[group])
 
     def summed(self, codes: Tensor) -> Tensor:
         """The sums [t, h] over the codes [t, q] of steps."""
@@ -95,10 +101,45 @@ class FusedCodeEmbedding(CodeEmbedding):
     operation of PyTorch would refuse it.
     """
 
-    def __call__(self, ids: Tensor, group: int) -> Tensor:
+    @staticmethod
+    def look_up(ids: Tensor, table: Tensor) -> Tensor:
         from voxcpm_grpc.models.qwen3_tts.kernels.embeddings import lookup
 
-        return lookup(ids, self.tables[group])
+        return lookup(ids, table)
+
+
+class CodeRows(Protocol):
+    """Rows for the codes of a step."""
+
+    def __call__(self, ids: Tensor, group: int) -> Tensor:
+        """The rows [t, e] of ids [t] of a code of the step."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedCodes:
+    """The embeddings of codes, through a projection to another width."""
+
+    codes: CodeEmbedding
+    project: Linear
+
+    def __call__(self, ids: Tensor, group: int) -> Tensor:
+        return self.project(self.codes(ids, group))
+
+    def table(self) -> CodeTable:
+        """The rows of all codes."""
+        return CodeTable([self.project(table) for table in self.codes.tables], self.codes.look_up)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTable:
+    """The rows of codes in tables [ids, e]: on a GPU a look-up costs less than a projection."""
+
+    tables: list[Tensor]
+    look_up: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, ids: Tensor, group: int) -> Tensor:
+        return self.look_up(ids, self.tables[group])
 
 
 @dataclass(frozen=True, slots=True)
