@@ -28,7 +28,6 @@ from support.engines.voice_parts import latents_of, voice_part
 
 from voxcpm_grpc.engine import runner
 from voxcpm_grpc.errors import Internal, InvalidRequest, Unavailable
-from voxcpm_grpc.models.voxcpm.codec.codec import PRIMED_AT_ONCE, VoxCPMCodec
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Request, Role, Sampling
 
 TOLERANCE = 1e-4
@@ -96,23 +95,16 @@ def test_batched_equals_alone(alone, order, options):
 
 
 def test_prompts_that_open_together_are_primed_at_once(alone, monkeypatch):
-    """As on a GPU: several streams in one pass of the decoder, with padding, and one stream alone."""
-    monkeypatch.setitem(PRIMED_AT_ONCE, "cpu", 4)
     eng, counts = engine(prefill_tokens=1024), []
-    assert isinstance(eng.model.codec, VoxCPMCodec)
-    decoder = eng.model.codec.decoder
-    decode = decoder.decode
-    monkeypatch.setattr(
-        type(decoder), "decode", lambda _, patches, *a: (counts.append(patches.shape[:2]), decode(patches, *a))[1]
-    )
+    assert eng.model.primed_at_once == 1  # a CPU gains nothing
+    prime = eng.model.prime
+    monkeypatch.setattr(eng.model, "primed_at_once", 4)
+    monkeypatch.setattr(eng.model, "prime", lambda slot, state: (counts.append(len(slot)), prime(slot, state))[1])
     for request in mixed_requests():
         eng.add(request)
-    outcomes = defaultdict(Outcome)
-    collect(outcomes, eng.step())
-    primed = [count for count in counts if count[1] > 1]
-    assert sorted(primed) == [(4, 2), (4, 5)]  # of two streams each; the codec depends on five patches
-    for name, outcome in run(eng, outcomes=outcomes).items():
+    for name, outcome in run(eng).items():
         assert_same(outcome, alone[name])
+    assert counts == [2]  # the prompts of seven patches; those of two are too short for the codec's whole context
 
 
 def test_long_recordings_are_encoded_in_parts(alone, monkeypatch):

@@ -18,12 +18,12 @@ from voxcpm_grpc.engine.device.graphs import MAX_ENTRIES
 from voxcpm_grpc.engine.device.kv_cache import allocate_kv
 from voxcpm_grpc.engine.device.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.device.slots import Slots
-from voxcpm_grpc.engine.device.staging import Staging
+from voxcpm_grpc.engine.device.staging import Staging, prefill_numbers
 from voxcpm_grpc.engine.scheduling.round import PrefillChunk, Round
 from voxcpm_grpc.engine.scheduling.sequence import Sequence
 from voxcpm_grpc.kernels.launch.host_copy import HostCopy, SavedSlot
 from voxcpm_grpc.kernels.launch.precompile import precompile
-from voxcpm_grpc.models.base import Part, SpeechModel, StepRows, upload
+from voxcpm_grpc.models.base import Opened, Part, SpeechModel, StepRows, upload
 from voxcpm_grpc.request import Role
 
 LIBRARY_BYTES = 512 << 20  # bytes of kernel modules and library workspaces, which PyTorch does not allocate
@@ -84,7 +84,8 @@ class Runner:
         self.model = model
         self.slots = slots
         self.kv = kv
-        self._staging = Staging(slots, model.columns, graph_tokens or 0)
+        self._staging = Staging(prefill_numbers(slots, model.columns, graph_tokens or 0), slots.device)
+        self._content = Staging(0, slots.device)  # of new streams
         self._graphs = None
         if graph_tokens is not None:
             self._graphs = EngineGraphs(model, slots, kv, graph_tokens, self._staging, some_later=some_graphs_later)
@@ -184,6 +185,7 @@ class Runner:
                 self._prefill_rows(packed, on_device, work.chunks, steps)
             if not read:  # a GPU prefills meanwhile
                 self._open(work.opened, opening)
+            self._prime(work.opened)
         except OUT_OF_MEMORY:
             raise
         except Exception as error:
@@ -214,11 +216,26 @@ class Runner:
     def _open(self, sequences: list[Sequence], content: Tensor) -> None:
         if not sequences:
             return
-        opened = [(sequence.slot, sequence.plan) for sequence in sequences if sequence.slot is not None]
+        contents = self._content.upload(*(self.model.content(sequence.plan) for sequence in sequences))
+        opened = [
+            Opened(sequence.slot, sequence.plan, own)
+            for sequence, own in zip(sequences, contents, strict=True)
+            if sequence.slot is not None
+        ]
         self.model.open(self.slots.open(content), opened, self.slots.state)
         for sequence in sequences:
             if sequence.history and sequence.slot is not None:
                 self.model.resume(sequence.slot, sequence.plan, sequence.history.steps, self.slots.state)
+
+    def _prime(self, sequences: list[Sequence]) -> None:
+        """Let new streams continue the speech of their prompts. A GPU still prefills meanwhile."""
+        slots = [one.slot for one in sequences if one.plan.primes and not one.history and one.slot is not None]
+        for first in range(0, len(slots), self.model.primed_at_once or 1):
+            group = np.array(slots[first : first + self.model.primed_at_once])
+            if self._graphs is not None:
+                self._graphs.prime(group)
+            else:
+                self.model.prime(upload(torch.from_numpy(group), self.slots.device), self.slots.state)
 
     def _prefill_rows(
         self, packed: PackedChunks, on_device: list[Tensor], chunks: list[PrefillChunk], steps: Listed[Sequence]
@@ -302,6 +319,10 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     def decode() -> None:
         model.decode(all_slots, state)
 
+    def prime() -> None:
+        if count := min(model.primed_at_once, scratch):
+            model.prime(all_slots[:count], state)
+
     def prefill() -> None:
         flat = torch.from_numpy(pack(model.rows, [], page_size).padded(prefill_tokens, 1, scratch)).to(device)
         rows = prefill_rows(flat, prefill_tokens, 1, model.columns, state, page_size, page_size, fresh=False)
@@ -319,7 +340,7 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
                     pass
 
     steps = max(_peak(step, device), _peak(prefill, device))
-    audio, codec = _peak(decode, device), _peak(convert, device)
+    audio, codec = max(_peak(decode, device), _peak(prime, device)), _peak(convert, device)
     torch.cuda.empty_cache()  # graphs have pools of their own and would not use the memory that PyTorch keeps
     return steps + (steps + audio if graphs else 0) + codec + LIBRARY_BYTES
 

@@ -20,6 +20,8 @@ from torch.cuda import Event
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.request import ModelInfo, Request, Role
 
+NOTHING = np.zeros(0, np.int64)
+
 Part = Literal["generate", "advance"]
 """A part of a model that adapters change: `generate`, or `advance` with `prefill` and `encode`."""
 
@@ -118,6 +120,15 @@ class Plan:
     variant: Hashable = None  # SpeechModel.variants has it; streams of the same one generate together
     waits_for_audio: bool = False  # `open` uses memory that `decode` uses, too
     reads_slot: bool = False  # the prefill reads what `open` writes
+    primes: bool = False  # `prime` follows the prefill
+
+
+class Opened(NamedTuple):
+    """A new stream with its slot."""
+
+    slot: int
+    plan: Plan
+    content: Tensor  # int64, `SpeechModel.content` on the device
 
 
 class Span(NamedTuple):
@@ -242,6 +253,7 @@ class SpeechModel(ABC):
     columns: int  # columns of the family, for each row of a prefill
     step_bytes: int  # bytes that `resume` needs of each step, a multiple of 4; a Frame has them
     encodes: bool  # `encode` computes the inputs of some rows
+    primed_at_once: int = 0  # streams that `prime` prepares in one call; 0: no plan of the model primes
     late_audio: bool = False  # `decode` of a step may still run while the next one is generated
     # Python compiles with these arguments what LoadOptions.compiled lacks; or empty.
     compile_command: tuple[str, ...] = ()
@@ -287,9 +299,20 @@ class SpeechModel(ABC):
         """
         return {}
 
+    def content(self, plan: Plan) -> np.ndarray:
+        """What `open` needs of a plan on the device, int64 of any length. One copy brings that of several plans."""
+        return NOTHING
+
     @abstractmethod
-    def open(self, slots: Tensor, opened: Sequence[tuple[int, Plan]], state: SlotState) -> None:
-        """Reset slots [o] for new streams, whose numbers are written. `opened` has each slot with its plan."""
+    def open(self, slots: Tensor, opened: Sequence[Opened], state: SlotState) -> None:
+        """Reset slots [o] for new streams, whose numbers are written. The content is valid during this call."""
+
+    def prime(self, slot: Tensor, state: SlotState) -> None:
+        """Prepare slots [b] to continue the speech of their prompts, after `open` and the prefill.
+
+        Uses memory that `decode` uses, too, and never waits for the host.
+        """
+        raise NotImplementedError("a model whose plans prime implements this")
 
     @abstractmethod
     def resume(self, slot: int, plan: Plan, steps: bytes, state: SlotState) -> None:

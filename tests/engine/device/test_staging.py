@@ -5,8 +5,9 @@ import pytest
 import torch
 from support.engines.checkpoints import TINY
 
+from voxcpm_grpc.engine.device.rows import flat_sizes
 from voxcpm_grpc.engine.device.slots import Slots
-from voxcpm_grpc.engine.device.staging import Staging
+from voxcpm_grpc.engine.device.staging import Staging, prefill_numbers
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.loading import load_model
 
@@ -15,9 +16,15 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 @pytest.fixture(params=DEVICES)
 def staging(request) -> Staging:
-    device = torch.device(request.param)
-    model = load_model(TINY, LoadOptions(device=device, dtype=torch.float32, attention="reference", max_slots=2))
-    return Staging(Slots.allocate(model, 2, 4, device), model.columns, 8)
+    return Staging(40, torch.device(request.param))
+
+
+def test_the_numbers_of_a_prefill_fit():
+    model = load_model(TINY, LoadOptions(device=torch.device("cpu"), dtype=torch.float32, max_slots=2))
+    slots = Slots.allocate(model, 2, 4, torch.device("cpu"))
+    rows = sum(flat_sizes(8, 3, model.columns))
+    others = 3 * 8, 3 * slots.opening_size, 2 * 3 * 4  # encoded rows, new streams, pages
+    assert prefill_numbers(slots, model.columns, 8) == rows + sum(others)
 
 
 def test_arrays_lie_one_after_another(staging):
@@ -57,8 +64,7 @@ def test_uploads_do_not_wait_for_the_device_and_keep_their_numbers(staging):
 
 @pytest.mark.gpu
 def test_uploads_after_a_larger_one_take_no_more_pinned_memory():
-    model = load_model(TINY, LoadOptions(device=torch.device("cuda"), dtype=torch.float32, max_slots=2))
-    staging = Staging(Slots.allocate(model, 2, 4, torch.device("cuda")), model.columns, 8)
+    staging = Staging(40, torch.device("cuda"))
     staging.upload(np.arange(4))
     held = []
     for _ in range(20):

@@ -9,7 +9,7 @@ from support.engines.qwen3 import CASES, MANIFEST, asked, golden, shared
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.engine.device.slots import Slots
-from voxcpm_grpc.models.base import Plan, PrefillRows, Span
+from voxcpm_grpc.models.base import Opened, Plan, PrefillRows, Span
 from voxcpm_grpc.models.qwen3_tts.model import Qwen3TTS
 from voxcpm_grpc.models.qwen3_tts.predictor import Predictor
 from voxcpm_grpc.models.qwen3_tts.talker import ProjectedCodes
@@ -27,7 +27,7 @@ def opened(model: Qwen3TTS, plan: Plan) -> Slots:
     """State of which slot 0 has a stream of this plan."""
     slots = Slots.allocate(model, 1, 4, torch.device("cpu"))
     slots.numbers[0, -model.numbers :] = torch.from_numpy(plan.numbers)
-    model.open(torch.tensor([0]), [(0, plan)], slots.state)
+    model.open(torch.tensor([0]), [Opened(0, plan, torch.zeros(0, dtype=torch.int64))], slots.state)
     return slots
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.engine.device.slots import NUMBERS, number_columns
-from voxcpm_grpc.models.base import Frame, LoadOptions, Plan, PrefillRows, SlotState, StepRows
+from voxcpm_grpc.models.base import Frame, LoadOptions, Opened, Plan, PrefillRows, SlotState, StepRows
 from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.request import Sampling
@@ -65,8 +65,11 @@ class Driver:
         for column, value in (*columns, (own.temperature, temperature)):
             assert value is not None
             column[slot] = value
-        self.model.open(self.long([slot]), [(slot, plan)], s)
+        content = torch.from_numpy(self.model.content(plan).copy()).to(self.device)
+        self.model.open(self.long([slot]), [Opened(slot, plan, content)], s)
         self.prefill(slot, plan.own.tokens, plan.own.audio, chunk or plan.positions)
+        if plan.primes:
+            self.model.prime(self.long([slot]), s)
 
     def prefill(self, slot: int, tokens: np.ndarray, audio: np.ndarray, chunk: int) -> None:
         for begin in range(0, len(tokens), chunk):

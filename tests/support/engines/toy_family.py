@@ -192,8 +192,8 @@ class Toy(base.SpeechModel):
         return {"codes": len(plan.own.codes) + steps, "text": min(MAX_LEN, len(plan.own.words))}
 
     @torch.inference_mode()
-    def open(self, slots: Tensor, opened: Sequence[tuple[int, base.Plan]], state: base.SlotState) -> None:
-        for slot, plan in opened:
+    def open(self, slots: Tensor, opened: Sequence[base.Opened], state: base.SlotState) -> None:
+        for slot, plan, _ in opened:
             codes = torch.from_numpy(plan.own.codes.copy()).to(self.device)
             state.model.codes[slot, : len(codes)] = codes
             self.feed(slot, plan, state)

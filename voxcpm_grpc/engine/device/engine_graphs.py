@@ -18,6 +18,7 @@ from voxcpm_grpc.engine.device.graphs import (
     entry_buckets,
     generate_buckets,
     intermediate,
+    prime_buckets,
     token_buckets,
 )
 from voxcpm_grpc.engine.device.rows import PackedChunks, flat_sizes, prefill_rows, step_rows
@@ -42,6 +43,7 @@ class StepParts:
         self.slots = PaddedSlots(slots.scratch, slots.device)
         # Late audio is decoded while the next slots are put there.
         self.audio_slots = PaddedSlots(slots.scratch, slots.device) if model.late_audio else self.slots
+        self.primed_slots = PaddedSlots(slots.scratch, slots.device)
         most = entry_buckets(prefill_tokens)[-1]
         # Slots and entries are the two rows.
         self.entries = torch.zeros(2, most, dtype=torch.int64, device=slots.device)
@@ -62,6 +64,9 @@ class StepParts:
 
     def decode(self, count: int) -> Tensor:
         return self._model.decode(self.audio_slots.rows[:count], self._state).packed
+
+    def prime(self, count: int) -> None:
+        self._model.prime(self.primed_slots.rows[:count], self._state)
 
     def advance(self, count: int, *, adapted: bool) -> None:
         rows = step_rows(self.slots.rows[:count], self._state, self._kv.page_size, self._longest)
@@ -109,10 +114,11 @@ class EngineGraphs:
         self.encoded = parts.encoded
         tokens, entries = token_buckets(prefill_tokens), entry_buckets(prefill_tokens) if model.encodes else []
         sizes, advanced = generate_buckets(parts.scratch), advance_buckets(parts.scratch)
+        primed = prime_buckets(min(model.primed_at_once, parts.scratch))
         later = intermediate if some_later else _none
         kinds = (False, True) if model.banks else (False,)
         by_kind = [tokens, entries, advanced, *(sizes for _ in model.variants)] * len(kinds)
-        count = sum(len(each) - len(later(each)) for each in (*by_kind, sizes))
+        count = sum(len(each) - len(later(each)) for each in (*by_kind, sizes, primed))
         captured = progress.counting("CUDA graphs are being captured", count)
         steps, audio = GraphPool(Priority.STEP, slots.device), GraphPool(Priority.AUDIO, slots.device)
 
@@ -126,6 +132,8 @@ class EngineGraphs:
         self._encode = capture(parts.encode, entries)
         self._generate = {one: capture(parts.generate, sizes, variant=one) for one in model.variants}
         self._decode = StepGraph(parts.decode, sizes, audio, captured, later(sizes))
+        # They use the memory of audio, and run when no audio does.
+        self._prime = StepGraph(parts.prime, primed, audio, captured, later(primed))
         self._audio_stream = audio.stream
         parts.decoded.record(audio.stream)  # captured kernels wait for its last record before the replay
         self._advance = capture(parts.advance, advanced)
@@ -134,7 +142,7 @@ class EngineGraphs:
         # `_rows` and `padded` give the sizes of language models without adapters. Their graphs come last: a size that
         # has one then has a graph of it or of a smaller one in all other calls, and of the same one with adapters.
         generating = [graph for graphs in self._generate.values() for graph in graphs.values()]
-        self._in_order: list[StepGraph[Any]] = [*generating, self._decode]
+        self._in_order: list[StepGraph[Any]] = [*generating, self._decode, self._prime]
         for calls in (self._advance, self._prefill, self._encode):
             self._in_order += [calls[kind] for kind in reversed(kinds)]
 
@@ -155,6 +163,11 @@ class EngineGraphs:
         slots[:count].copy_(slot)
         entries[:count].copy_(entry)
         return self._encode[adapted].replay(count)[:count].clone()
+
+    def prime(self, slots: np.ndarray) -> None:
+        """`SpeechModel.prime` of these slots. All audio that was launched before must be complete by then."""
+        self._parts.primed_slots.put(slots, self._prime.bucket(len(slots)))
+        self._prime.replay(len(slots))
 
     def padded(self, packed: PackedChunks) -> np.ndarray:
         """The rows of a prefill, with padding rows up to a captured size."""

@@ -82,6 +82,11 @@ def advance_buckets(most: int) -> list[int]:
     return [size for size in generate_buckets(most) if size not in (3, 5, 6, 7) or size == most]
 
 
+def prime_buckets(most: int) -> list[int]:
+    """Numbers of streams that are primed at once: one, and `most`."""
+    return sorted({min(1, most), most} - {0})
+
+
 def entry_buckets(most: int) -> list[int]:
     """Numbers of rows of a prefill that are encoded at once, up to `most` or `MAX_ENTRIES`."""
     most = min(most, MAX_ENTRIES)

@@ -13,18 +13,22 @@ from voxcpm_grpc.engine.device.rows import flat_sizes
 from voxcpm_grpc.engine.device.slots import Slots
 
 
+def prefill_numbers(slots: Slots, columns: int, prefill_tokens: int) -> int:
+    """The most numbers that a prefill of so many positions uploads: its rows, entries, pages and new streams.
+
+    `columns` are those of a row.
+    """
+    table = slots.state.block_table
+    numbers = sum(flat_sizes(prefill_tokens, len(table), columns)) + 3 * prefill_tokens + 2 * table.numel()
+    return numbers + slots.opening_size * len(table)
+
+
 class Staging:
-    """Numbers of the host on the device, int64, in memory that stays."""
+    """Numbers of the host on the device, int64, in memory that stays as long as it suffices."""
 
-    def __init__(self, slots: Slots, columns: int, prefill_tokens: int) -> None:
-        """Memory for all that a prefill of so many positions uploads: its rows, entries, pages and new streams.
-
-        `columns` are those of a row. If an upload needs more, a larger one replaces it.
-        """
-        table = slots.state.block_table
-        capacity = sum(flat_sizes(prefill_tokens, len(table), columns)) + 3 * prefill_tokens + 2 * table.numel()
-        capacity += slots.opening_size * len(table)
-        self.memory = torch.zeros(capacity, dtype=torch.int64, device=slots.device)
+    def __init__(self, capacity: int, device: torch.device) -> None:
+        """Memory for so many numbers. If an upload needs more, a larger one replaces it."""
+        self.memory = torch.zeros(capacity, dtype=torch.int64, device=device)
         self._pinned: deque[_Pinned] = deque()
 
     def upload(self, *arrays: np.ndarray) -> list[Tensor]:
@@ -35,7 +39,7 @@ class Staging:
         sizes = [array.size for array in arrays]
         device, total = self.memory.device, sum(sizes)
         if total > len(self.memory):
-            self.memory = torch.zeros(total, dtype=torch.int64, device=device)
+            self.memory = torch.zeros(max(total, 2 * len(self.memory)), dtype=torch.int64, device=device)
             self._pinned.clear()
         if device.type == "cpu":
             numbers, pinned = self.memory.numpy(), None

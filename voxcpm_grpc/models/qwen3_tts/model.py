@@ -184,11 +184,11 @@ class Qwen3TTS(base.SpeechModel):
         )
 
     @torch.inference_mode()
-    def open(self, slots: Tensor, opened: Sequence[tuple[int, base.Plan]], state: base.SlotState) -> None:
+    def open(self, slots: Tensor, opened: Sequence[base.Opened], state: base.SlotState) -> None:
         own: Qwen3State = state.model
         own.codec.reset(slots)
         own.seen.index_fill_(0, slots, False)
-        for slot, plan in opened:
+        for slot, plan, _ in opened:
             prompt: Prompt = plan.own
             self.feed(slot, plan, state)
             if prompt.speaker is not None:

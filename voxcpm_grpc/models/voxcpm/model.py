@@ -5,7 +5,6 @@ Dimensions as in models/base.py, and c the hidden size of the language models, m
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +22,7 @@ from voxcpm_grpc.models.base import (
     AdapterWeights,
     Frame,
     KVLayout,
+    Opened,
     Plan,
     PrefillRows,
     Rows,
@@ -43,6 +43,7 @@ from voxcpm_grpc.models.voxcpm.networks import Networks
 from voxcpm_grpc.models.voxcpm.prompt import COLUMNS, NUMBERS, Prompt, PromptLayout, lay_rows, page_contents
 from voxcpm_grpc.request import Conditioning, ModelInfo, Request, Sampling, VoicePart
 
+PRIMED_AT_ONCE = {"cuda": 8, "cpu": 1}  # a CPU takes as long for each of several streams as for one
 MAX_LATENT = 65504.0  # float16 ends here, in which the codec may compute
 
 
@@ -83,6 +84,7 @@ class VoxCPM(SpeechModel):
         self.variants = self._timesteps = tuple(sorted(timesteps))
         self.networks, self.flow, self.encode_patch, self.backend = networks, flow, encode_patch, backend
         self.codec = self._codec = codec
+        self.primed_at_once = PRIMED_AT_ONCE.get(backend.device.type, 0)
         self._banks = banks
         self.projections = backend.projections(networks)
         self._few_base = backend.few_rows(networks.base)
@@ -132,31 +134,20 @@ class VoxCPM(SpeechModel):
     def entries(self, plan: Plan, steps: int) -> Mapping[str, int]:
         return {"history": len(plan.own.patches) + steps}
 
+    def content(self, plan: Plan) -> np.ndarray:
+        """The patches of the prompt, float32 [A, P, D]."""
+        return plan.own.patches.reshape(-1).view(np.int64)
+
     @torch.inference_mode()
-    def open(self, slots: Tensor, opened: Sequence[tuple[int, Plan]], state: SlotState) -> None:
+    def open(self, slots: Tensor, opened: Sequence[Opened], state: SlotState) -> None:
         own: VoxCPMState = state.model
-        prompts: list[tuple[int, Prompt]] = [(slot, plan.own) for slot, plan in opened]
-        self._write_history([(slot, prompt.patches) for slot, prompt in prompts if len(prompt.patches)], own)
         own.codec.index_fill_(0, slots, 0)
         own.condition.index_fill_(0, slots, 0)
-        primed: defaultdict[int, list[int]] = defaultdict(list)
-        for slot, prompt in prompts:
-            if prompt.primer:
-                primed[prompt.primer].append(slot)
-        for patches, alike in primed.items():
-            for first in range(0, len(alike), self._codec.primed_at_once):
-                self._prime(alike[first : first + self._codec.primed_at_once], patches, own)
-
-    def _write_history(self, parts: Sequence[tuple[int, np.ndarray]], own: VoxCPMState) -> None:
-        """Write the patches [A, P, D] of each slot to the start of its history, in one copy for all."""
-        if not parts:
-            return
-        counts = [len(patches) for _, patches in parts]
-        entries = np.concatenate([np.arange(count) for count in counts])
-        where = np.stack([np.repeat([slot for slot, _ in parts], counts), entries])
-        patches = np.concatenate([patches for _, patches in parts])
-        slot, entry = upload(torch.from_numpy(where), self.backend.device)
-        own.history[slot, entry] = upload(torch.from_numpy(patches), self.backend.device).to(own.history.dtype)
+        for slot, plan, content in opened:
+            patches, primer = content.view(torch.float32).view(-1, *own.history.shape[2:]), plan.own.primer
+            own.history[slot, : len(patches)].copy_(patches)
+            if primer and not plan.primes:
+                self._prime(slots.new_tensor([slot]), own.patches[slot], primer, own)
 
     @torch.inference_mode()
     def resume(self, slot: int, plan: Plan, steps: bytes, state: SlotState) -> None:
@@ -167,17 +158,22 @@ class VoxCPM(SpeechModel):
         patches = upload(content.view(-1, *self._patch.shape), self.backend.device)
         own.history[slot, known : known + len(patches)] = patches
         own.codec[slot] = 0
-        self._prime([slot], min(prompt.primer + len(patches), self.prompt_layout.context), own, len(patches))
+        primer = min(prompt.primer + len(patches), self.prompt_layout.context)
+        self._prime(torch.tensor([slot], device=patches.device), own.patches[slot] + len(patches), primer, own)
 
-    def _prime(self, slots: list[int], patches: int, own: VoxCPMState, made: int = 0) -> None:
-        """Prepare slots that were just opened to continue the last `patches` patches of their prompts.
+    @torch.inference_mode()
+    def prime(self, slot: Tensor, state: SlotState) -> None:
+        self._prime(slot, state.model.patches[slot], self.prompt_layout.context, state.model)
 
-        With `made`, they end with so many generated patches behind the prompt.
+    def _prime(self, slot: Tensor, made: Tensor, patches: int, own: VoxCPMState) -> None:
+        """Prepare slots [b] that were just opened to continue the last `patches` of the patches that they have.
+
+        made: the number of these, int64 [b]
         """
-        slot = upload(torch.tensor(slots), self.backend.device)
-        recent = (own.patches[slot] + made - patches)[:, None] + torch.arange(patches, device=self.backend.device)
+        first = (made - patches).clamp(min=0)  # the scratch slot has none
+        recent = first.view(-1, 1) + torch.arange(patches, device=slot.device)
         primer = own.history[slot[:, None], recent]  # [b, patches, P, D]
-        own.codec.index_copy_(0, slot, self._codec.primed(primer))
+        self._codec.decoder.decode(primer, own.codec, slot)
         own.condition.index_copy_(0, slot, primer[:, -1])
 
     @torch.inference_mode()
@@ -187,12 +183,11 @@ class VoxCPM(SpeechModel):
         return {LATENTS: own.history[slot, start : start + steps].float().clone()}
 
     def warm_up(self, streams: int, steps: int) -> list[list[Request]]:
-        long, short = (self._silent_part(count) for count in (steps, self.prompt_layout.context))
-        first = Conditioning(reference=long) if self.info.can("reference") else Conditioning(prompt=long)
-        others = [Conditioning()] * (streams - 1)
-        if self.backend.device.type == "cuda":  # the decoder compiles kernels for one prompt, and for several at once
-            first = replace(first, prompt=first.prompt or short)
-            others[:2] = [Conditioning(prompt=short)] * len(others[:2])
+        part = VoicePart(
+            content={LATENTS: np.zeros((steps, *self.prompt_layout.patch_shape), np.float32)}, tracks=(LATENTS,)
+        )
+        prompt = Conditioning(prompt=replace(part, text="Zero. "))
+        first = Conditioning(reference=part) if self.info.can("reference") else prompt
         return [
             [
                 Request(
@@ -201,15 +196,10 @@ class VoxCPM(SpeechModel):
                     sampling=Sampling(inference_timesteps=timesteps),
                     conditioning=voice,
                 )
-                for number, voice in enumerate([first, *others])
+                for number, voice in enumerate([first] + [Conditioning()] * (streams - 1))
             ]
             for timesteps in self._timesteps
         ]
-
-    def _silent_part(self, patches: int) -> VoicePart:
-        """A prompt or a reference of so many patches."""
-        latents = np.zeros((patches, *self.prompt_layout.patch_shape), np.float32)
-        return VoicePart(content={LATENTS: latents}, tracks=(LATENTS,), text="Zero. ")
 
     def read_adapter(self, directory: Path) -> AdapterWeights:
         assert self._banks

@@ -85,6 +85,7 @@ class PromptLayout:
             variant=sampling.inference_timesteps,
             waits_for_audio=primer > 0,
             reads_slot=len(patches) > 0,
+            primes=primer == self.context,
         )
 
     def _latents(self, part: VoicePart, name: str) -> np.ndarray:

@@ -9,7 +9,6 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from voxcpm_grpc.kernels.launch.graph import Graph, GraphPool, Priority
 from voxcpm_grpc.layers.streaming import StreamingNet
@@ -21,9 +20,6 @@ from voxcpm_grpc.request import Role
 
 # The codec converts so much audio at once. On a CPU a chunk delays the next step, so it takes less time than a step.
 CHUNK_SECONDS = {"cuda": 2.0, "cpu": 0.32, "meta": 2.0}
-# So many streams are primed at once. A GPU primes one stream or all of these, so that it compiles kernels for no other
-# number; a CPU takes as long for each of them as for one.
-PRIMED_AT_ONCE = {"cuda": 8, "cpu": 1, "meta": 8}
 
 
 class Conversion(Protocol):
@@ -53,7 +49,6 @@ class VoxCPMCodec(Codec):
     ) -> None:
         self.config, self.patch_size, self.device = config, patch_size, device
         self.encoder, self.decoder = encoder, decoder
-        self.primed_at_once = PRIMED_AT_ONCE[device.type]
         self.samples_per_patch = patch_size * config.encode_hop  # samples at the input rate
         self.chunk_patches = max(1, round(CHUNK_SECONDS[device.type] * config.sample_rate / self.samples_per_patch))
         self._captured_encoding: Conversion | None = None
@@ -80,15 +75,6 @@ class VoxCPMCodec(Codec):
         memory = memory.clone()
         only = torch.zeros(1, dtype=torch.int64, device=self.device)
         return self.decoder.decode(upload(patches, self.device)[None], memory, only)[0], memory
-
-    def primed(self, patches: Tensor) -> Tensor:
-        """The memory [b, m] of decoders that have decoded patches [b, n, P, D], of `primed_at_once` streams at most."""
-        count = len(patches)
-        rows = 1 if count == 1 else self.primed_at_once
-        memory = self.allocate(rows)
-        padded = F.pad(patches, (0, 0, 0, 0, 0, 0, 0, rows - count))
-        self.decoder.decode(padded, memory, torch.arange(rows, device=self.device))
-        return memory[:count]
 
     def encode(self, waveform: np.ndarray, role: Role) -> Iterator[tuple[str, Tensor]]:
         """Latents [patches, P, D]. Zeros fill the first patch of a prompt, or the last one of a reference."""
