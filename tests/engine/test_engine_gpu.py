@@ -2,6 +2,7 @@
 
 import random
 from collections import defaultdict
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from support.engines.tiny import (
 )
 from support.engines.traces import traced
 from support.engines.voice_parts import voice_part
+from support.engines.waits import no_waits
 
 from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.engine.engine import Engine
@@ -216,26 +218,22 @@ def test_streams_that_are_swapped_out_make_the_same_audio(monkeypatch, graphs, l
     assert eng.stats().swaps > 8 and at_rest(eng)
 
 
-def test_eleven_prompts_that_open_together_equal_each_alone():
-    """They are primed in two passes of the decoder: of eight streams, and of three with padding."""
-    requests = [
-        Request(
-            id=f"p{number}",
-            text="Hello there.",
-            sampling=Sampling(seed=number, min_steps=6, max_steps=6),
-            conditioning=Conditioning(prompt=voice_part(voice(number, 30), "As I said, ")),
-        )
-        for number in range(11)
-    ]
-    eng = engine(slots=11)
-    for request in requests:
-        eng.add(request)
-    together = run(eng)
-    for request in requests:
-        eng.add(request)
-        only = run(eng)[request.id]
-        np.testing.assert_allclose(together[request.id].waveform, only.waveform, atol=1e-3, rtol=0)
-    assert at_rest(eng)
+@pytest.mark.parametrize("graphs", [False, True])
+def test_no_step_waits_for_the_device(graphs):
+    """With voices, swaps, prompts that join and more prompts at once than are primed together."""
+    eng = engine(slots=11, graphs=graphs)
+    for turn in range(2):  # the first turn compiles and allocates
+        with no_waits() if turn else nullcontext():
+            for number in range(10):
+                part = voice_part(voice(number, 30), "As I said, ")
+                request = Request(id=f"p{number}", text="Hello there.", conditioning=Conditioning(prompt=part))
+                eng.add(replace(request, sampling=Sampling(min_steps=4, max_steps=4)), limit=2)
+            outcomes = run_arriving(eng, mixed_requests())
+            for number in range(10):
+                eng.allow(f"p{number}", 4)
+            outcomes = run(eng, outcomes=defaultdict(Outcome, outcomes))
+        assert all(finished(outcome) for outcome in outcomes.values()) and len(outcomes) == 18
+    assert eng.stats().swaps > 0 and at_rest(eng)
 
 
 def test_a_swap_does_not_wait_for_the_device():

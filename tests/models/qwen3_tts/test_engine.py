@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from collections import defaultdict
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from unittest import mock
@@ -18,6 +19,7 @@ from support.engines.disturbances import break_launches, disturb
 from support.engines.qwen3 import TEXT, asks, checkpoint, cloned, codes_of, engine, load, shared, voices
 from support.engines.tiny import Lagging, Outcome, at_rest, collect, finished, run, run_arriving
 from support.engines.tiny import engine as any_engine
+from support.engines.waits import no_waits
 
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import InvalidRequest
@@ -342,3 +344,26 @@ def test_the_speech_depends_on_no_cut_and_no_pause(variant, cuts, pauses, number
     request, eng = arriving(variant, number), engine(variant)
     whole = codes_at_once(variant, number)
     assert np.array_equal(codes_of(stream(eng, request, cuts, pauses)), whole) and at_rest(eng)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graphs", [False, True])
+def test_no_step_waits_for_the_gpu(graphs):
+    """With cloned voices, swaps and text that arrives."""
+    cuda = torch.device("cuda")
+    eng = Engine(load("base17", slots=2, device=cuda, attention="triton"), EngineSettings(), cuda, graphs=graphs)
+    arriving = Request(id="s", text="", open=True, arrives=True, sampling=Sampling(min_steps=5, max_steps=5))
+    for turn in range(2):  # the first turn compiles and allocates
+        requests = asks("base17", count=6, steps=5)
+        with no_waits() if turn else nullcontext():
+            for request in requests:
+                eng.add(request, limit=2)
+            eng.add(arriving)
+            eng.append("s", TEXT[:20], last=False)
+            outcomes = run(eng)
+            eng.append("s", TEXT[20:], last=True)
+            for request in requests:
+                eng.allow(request.id, 5)
+            outcomes = run(eng, outcomes=outcomes)
+        assert all(finished(outcome).steps == 5 for outcome in outcomes.values()) and len(outcomes) == 7
+    assert eng.stats().swaps > 0 and at_rest(eng)

@@ -96,7 +96,7 @@ class Slots:
         parts = packed.split([row.numel() * row.element_size() for row in rows])
         for row, part in zip(rows, parts, strict=True):
             row.copy_(part.view(row.dtype).view_as(row))
-        self.state.adapter[slot] = bank
+        self.state.adapter[slot : slot + 1].fill_(bank)  # `[slot] = bank` would wait for the device
 
     def _rows(self, slot: int, entries: Mapping[str, int]) -> list[Tensor]:
         """The row of a slot in each state tensor but the block table, with so many entries of those that have some.

@@ -204,7 +204,7 @@ class Qwen3TTS(base.SpeechModel):
         trail = plan.own.trail[: own.text.shape[1]]
         if len(trail):
             own.text[slot, : len(trail)] = self._uploaded(trail)
-        own.read[slot] = len(trail)
+        own.read[slot : slot + 1].fill_(len(trail))  # `[slot] = ` would wait for the device
 
     @torch.inference_mode()
     def resume(self, slot: int, plan: base.Plan, steps: bytes, state: base.SlotState) -> None:

@@ -143,11 +143,11 @@ class VoxCPM(SpeechModel):
         own: VoxCPMState = state.model
         own.codec.index_fill_(0, slots, 0)
         own.condition.index_fill_(0, slots, 0)
-        for slot, plan, content in opened:
+        for row, (slot, plan, content) in enumerate(opened):
             patches, primer = content.view(torch.float32).view(-1, *own.history.shape[2:]), plan.own.primer
             own.history[slot, : len(patches)].copy_(patches)
             if primer and not plan.primes:
-                self._prime(slots.new_tensor([slot]), own.patches[slot], primer, own)
+                self._prime(slots[row : row + 1], own.patches[slot], primer, own)
 
     @torch.inference_mode()
     def resume(self, slot: int, plan: Plan, steps: bytes, state: SlotState) -> None:
@@ -159,7 +159,8 @@ class VoxCPM(SpeechModel):
         own.history[slot, known : known + len(patches)] = patches
         own.codec[slot] = 0
         primer = min(prompt.primer + len(patches), self.prompt_layout.context)
-        self._prime(torch.tensor([slot], device=patches.device), own.patches[slot] + len(patches), primer, own)
+        only = upload(torch.tensor([slot]), self.backend.device)
+        self._prime(only, own.patches[slot] + len(patches), primer, own)
 
     @torch.inference_mode()
     def prime(self, slot: Tensor, state: SlotState) -> None:
