@@ -416,6 +416,9 @@ def test_cancels_with_a_step_in_flight_leave_nothing():
 def test_ten_thousand_requests_and_cancels_leak_no_slots_pages_or_memory():
     eng, rng = engine(slots=16, kv_positions=1024, max_queue=64), random.Random(0)
     templates = mixed_requests()
+    for number in range(16):  # all slots open at once, so that buffers have their largest size
+        eng.add(replace(templates[3], id=f"first {number}"))
+    run(eng)
     active: list[str] = []
     held = None
     for serial in range(10_000):
@@ -437,4 +440,4 @@ def test_ten_thousand_requests_and_cancels_leak_no_slots_pages_or_memory():
             now = torch.cuda.memory_allocated()
             assert held is None or now <= held
             held = now
-    assert eng.stats().cancelled + eng.stats().finished == 10_000
+    assert eng.stats().cancelled + eng.stats().finished == 10_016

@@ -144,6 +144,8 @@ class VoxCPM(SpeechModel):
         own.codec.index_fill_(0, slots, 0)
         own.condition.index_fill_(0, slots, 0)
         for row, (slot, plan, content) in enumerate(opened):
+            if not len(content):
+                continue
             patches, primer = content.view(torch.float32).view(-1, *own.history.shape[2:]), plan.own.primer
             own.history[slot, : len(patches)].copy_(patches)
             if primer and not plan.primes:
