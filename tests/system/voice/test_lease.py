@@ -186,13 +186,14 @@ def test_a_process_ends_with_its_parent_on_its_gpu(tmp_path: Path) -> None:
     )
     arguments = (tmp_path / "log", "phonemes", tmp_path / "text", tmp_path / "lines.jsonl")
     parent = subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+        [sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "4,5,6,7"},
+    )  # fmt: skip
     try:
         assert parent.stdout is not None
         own = Path("/proc", parent.stdout.readline().strip())
         wait_for(lambda: b"phonemes" in (own / "cmdline").read_bytes())
-        assert b"CUDA_VISIBLE_DEVICES=3\0" in (own / "environ").read_bytes()
+        assert b"CUDA_VISIBLE_DEVICES=7\0" in (own / "environ").read_bytes()
     finally:
         parent.kill()
         parent.wait()
