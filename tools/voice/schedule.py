@@ -32,6 +32,7 @@ FIRST = Ends(teach=185, codec=490, halfway=900, model=1290, decoder=1575)
 LATER = Ends(teach=185, codec=185, halfway=720, model=1290, decoder=1575)
 TEACH_BESIDE = 260  # as `teach`, of the teachers that have a GPU without the codec in a first training
 DECODER_RATE = 2.5e-4  # highest learning rate of a decoder that discriminators have trained already
+CONTEXT = 6  # latents before a crop of the decoder: alone, the first of its latents would decode to other audio
 PREDICTED = {2: 0.5, 3: 0.75}  # share of the crops from predicted latents, of each part of the decoder's training
 
 
@@ -193,7 +194,7 @@ class Planner:
         def command(*rows: object) -> Command:
             return self.command(
                 self.last, "train_vae", lease.build / "speech", lease.decoder, "--start", lease.encoder,
-                "--until", self.at(self.ends.decoder), *pause, "--crop", 0.4, *fresh, *rows,
+                "--until", self.at(self.ends.decoder), *pause, "--crop", 0.4, "--context", CONTEXT, *fresh, *rows,
                 toy=("--toy", "--batch", 2, "--lead", 1),
             )  # fmt: skip
 
