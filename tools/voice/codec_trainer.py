@@ -29,16 +29,17 @@ class Trainer:
     """The codec, its discriminators, its averaged weights and its optimizers.
 
     start: the tensors of a finished codec, of which only the decoder is trained unless `whole` is set. predicted: crops
-    whose latents the decoder gets besides those of the encoder. peak: highest learning rate. alone: share of the time
-    before the discriminators join. lead: steps after it in which they learn and the codec does not. half: bfloat16 in
-    the convolutions. lean: for a CPU: compiled, and only matrices are trained, which have 99 % of the parameters and
-    need a fifth of the time for gradients. toy: small discriminators.
+    whose latents the decoder gets besides those of the encoder. context: samples of a crop before the part that losses
+    judge. peak: highest learning rate. alone: share of the time before the discriminators join. lead: steps after it in
+    which they learn and the codec does not. half: bfloat16 in the convolutions. lean: for a CPU: compiled, and only
+    matrices are trained, which have 99 % of the parameters and need a fifth of the time for gradients. toy: small
+    discriminators.
     """
 
     def __init__(
         self, config: dict[str, Any], crops: Crops, device: torch.device, *, start: dict[str, Tensor] | None = None,
-        whole: bool = False, predicted: PredictedCrops | None = None, peak: float, alone: float, lead: int = 0,
-        half: bool = False, adamw: bool = False, lean: bool = False, toy: bool = False,
+        whole: bool = False, predicted: PredictedCrops | None = None, context: int = 0, peak: float, alone: float,
+        lead: int = 0, half: bool = False, adamw: bool = False, lean: bool = False, toy: bool = False,
     ) -> None:  # fmt: skip
         self.config, self.crops, self.predicted, self.device = config, crops, predicted, device
         self.kept = None if whole else start  # tensors whose encoder does not change
@@ -48,6 +49,8 @@ class Trainer:
         self.discriminators.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.mel = MelLoss().to(device)
         rows = 0 if predicted is None else len(predicted.audio)
+        self.first_judged = torch.full((len(crops.batch),), context, device=device)  # sample of each row
+        self.judged_samples = torch.arange(crops.samples - context, device=device)
         self.mel_weight = torch.ones(len(crops.batch) + rows, device=device)  # of each row
         self.mel_weight[len(crops.batch) :] = PREDICTED_MEL
         self.components = ComponentLoss(config["latent_dim"], math.prod(config["encoder_rates"])).to(device)
@@ -121,6 +124,15 @@ class Trainer:
         encoded = self.crops.batch[:, 0]
         return encoded if self.predicted is None else torch.cat((encoded, self.predicted.audio))
 
+    def judged(self, audio: Tensor) -> Tensor:
+        """The part of each row that losses judge. audio: [batch, samples]."""
+        if len(self.judged_samples) == audio.shape[1]:
+            return audio
+        first = self.first_judged
+        if self.predicted is not None:
+            first = torch.cat((first, self.predicted.first_judged))
+        return audio.gather(1, first[:, None] + self.judged_samples)
+
     def judge(self, made: Tensor, real: Tensor) -> Tensor:
         """Train the discriminators, and return their loss. made: detached."""
         with torch.autocast(self.device.type, torch.bfloat16):
@@ -134,15 +146,15 @@ class Trainer:
         """A step of the discriminators alone."""
         with torch.no_grad():
             made, _, _ = self.reconstruct(self.crops.batch)
-        self.last[4].copy_(self.judge(made[:, 0], self.real()))
+        self.last[4].copy_(self.judge(self.judged(made[:, 0]), self.judged(self.real())))
 
     def step(self, adversarial_losses: bool) -> None:
         made, latents, spread = self.reconstruct(self.crops.batch)
-        made, real = made[:, 0], self.real()
+        made, real = self.judged(made[:, 0]), self.judged(self.real())
         mel = self.mel(made, real)
         loss = MEL * (mel * self.mel_weight).mean() + SPREAD * spread
         if self.kept is None:
-            components = self.components(latents, real)
+            components = self.components(latents, self.real())
             loss = loss + COMPONENTS * components
             self.last[1].copy_(components.detach())
         if adversarial_losses:

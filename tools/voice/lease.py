@@ -2,11 +2,14 @@
 
     python -m tools.voice.lease BACKUPS --seconds 1600                        # a first training
     python -m tools.voice.lease BACKUPS --seconds 1600 --start CHECKPOINT     # continues a checkpoint
+    python -m tools.voice.lease BACKUPS --seconds 1600 --start CHECKPOINT --decoder-only      # its decoder alone
 
 The build folder has lines.jsonl; tools.voice.schedule has the phases. After each phase, and every few minutes, the
 state of the training is written to BACKUPS as a checkpoint in parts of at most 15 MB, so that a machine can be lost at
 any time. BACKUPS of one lease can be the --start of the next one. BACKUPS/lease.log has a line for each phase, and the
 build folder has their output in `logs` and at the end the checkpoint in `checkpoint`.
+
+With --decoder-only the model stays as it is, and BACKUPS do not hold it: unpack them over a copy of the checkpoint.
 
 The same command goes on after an interruption, which does not count: the seconds are those in which it runs. Phases
 that are done are not repeated. If the machine has less time left by then, give fewer --seconds.
@@ -30,6 +33,7 @@ from tools.voice.quick_codec import CONFIG, WEIGHTS
 from tools.voice.schedule import STYLES, TEACHERS, Command, Lease, Phase, Planner
 from tools.voice.start import DISCRIMINATORS, HELPERS, READER, save_helpers
 
+MODEL = "model.safetensors"  # a checkpoint's file with the weights of its model
 TRIES = 2  # of a command that fails
 OVERTIME = 120.0  # seconds after its end at which a phase is stopped: a start and the last save take some
 BACKUP_EVERY = 240.0  # seconds at most, while phases run
@@ -66,7 +70,7 @@ def write_checkpoint(lease: Lease, out: Path) -> bool:
     """
     codecs = [folder for folder in (lease.decoder, lease.encoder) if is_codec(folder)]
     models = [lease.model] if (lease.model / "averaged.safetensors").exists() else []
-    if lease.start is not None and (lease.start / "model.safetensors").exists():
+    if lease.start is not None and (lease.start / MODEL).exists():
         models.append(lease.start)
     if not codecs:
         return False
@@ -85,14 +89,18 @@ def is_codec(folder: Path) -> bool:
 
 
 def back_up(lease: Lease, folder: Path) -> int | None:
-    """Write the checkpoint of now to build/checkpoint and to the backups. Returns the number of the backup, if any."""
+    """Write the checkpoint of now to build/checkpoint and to the backups. Returns the number of the backup, if any.
+
+    The backups lack the model's weights if only the decoder is trained.
+    """
     new, old, helpers = (lease.build / name for name in ("checkpoint.tmp", "checkpoint", HELPERS))
     shutil.rmtree(new, ignore_errors=True)
     if not write_checkpoint(lease, new):
         return None
     shutil.rmtree(old, ignore_errors=True)
     new.replace(old)
-    files = sorted(path for path in old.iterdir() if path.is_file())
+    same = {MODEL} if lease.decoder_only else set[str]()
+    files = sorted(path for path in old.iterdir() if path.is_file() and path.name not in same)
     if save_helpers({READER: lease.model, DISCRIMINATORS: lease.decoder}, lease.start, helpers):
         files.append(helpers)
     return backups.save(files, folder)
@@ -248,6 +256,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1600, help="length of the lease")
     parser.add_argument("--build", type=Path, default=Path("build/voice"), help="folder with lines.jsonl")
     parser.add_argument("--start", type=Path, help="checkpoint, or backups, to continue")
+    parser.add_argument("--decoder-only", action="store_true", help="with --start, train nothing but its decoder")
     parser.add_argument("--styles", type=Path, default=STYLES, help="folder of the teacher's voices")
     parser.add_argument("--gpus", type=int, help="default: all")
     parser.add_argument("--teachers", type=int, default=TEACHERS, help="processes of the teacher on each GPU")
@@ -255,9 +264,12 @@ def main() -> int:
     args = parser.parse_args()
     if not (args.build / "lines.jsonl").exists():
         parser.error(f"{args.build / 'lines.jsonl'} is missing; write it with tools.voice.phonemes")
+    start_at = start_folder(args.start, args.build)
+    if args.decoder_only and not (start_at and (start_at / MODEL).exists()):
+        parser.error(f"--decoder-only needs a --start with {MODEL}")
     lease = Lease(
-        seconds=args.seconds, gpus=args.gpus or gpus_there(), build=args.build,
-        start=start_folder(args.start, args.build), styles=args.styles, teachers=args.teachers, toy=args.toy,
+        seconds=args.seconds, gpus=args.gpus or gpus_there(), build=args.build, start=start_at, styles=args.styles,
+        teachers=args.teachers, decoder_only=args.decoder_only, toy=args.toy,
     )  # fmt: skip
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # ends the commands, too
     (args.build / "logs").mkdir(exist_ok=True)

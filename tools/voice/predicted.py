@@ -43,14 +43,18 @@ def load_predicted(folder: Path) -> np.ndarray:
 class PredictedCrops:
     """Random stretches of predicted latents and of the speech to which they belong, on the device.
 
-    Each begins with a latent and lies within an utterance. crops: complete speech, whose lengths these crops share.
-    corpus: the speech as patches. patches: those predicted, with the indices of the corpus. rows: crops of a draw.
-    latent: samples of a latent. Raises ValueError if they do not belong together, or if no utterance is long enough.
+    Each begins with a latent, and its judged part lies within an utterance. crops: complete speech, whose lengths these
+    crops share. corpus: the speech as patches. patches: those predicted, with the indices of the corpus. rows: crops of
+    a draw. latent: samples of a latent. context: latents of a crop before its judged part; fewer at the beginning of an
+    utterance, where the decoder has heard nothing before. Raises ValueError if they do not belong together, or if no
+    utterance is long enough.
     """
 
-    def __init__(self, crops: Crops, corpus: Corpus, patches: np.ndarray, rows: int, latent: int) -> None:
+    def __init__(
+        self, crops: Crops, corpus: Corpus, patches: np.ndarray, rows: int, latent: int, context: int = 0
+    ) -> None:
         self.crops, device = crops, crops.device
-        frames = crops.samples // latent
+        frames = crops.samples // latent - context  # that are judged
         sizes = np.array([entry.samples for entry in crops.speech.entries])
         voices = np.array([[voice.name for voice in VOICES].index(entry.voice) for entry in crops.speech.entries])
         if not crops.speech.complete:
@@ -65,20 +69,25 @@ class PredictedCrops:
         fits = np.maximum(sizes // latent - frames + 1, 0) * patches[corpus.right].any((1, 2))  # crops of an utterance
         if not fits.any():
             raise ValueError(f"no predicted utterance has the {frames} latents of a crop; give a shorter --crop")
-        within = np.arange(fits.sum()) - np.repeat(np.cumsum(fits) - fits, fits)  # latent at which a crop begins
+        judged = np.arange(fits.sum()) - np.repeat(np.cumsum(fits) - fits, fits)  # first judged latent of each crop
+        within = np.maximum(judged - context, 0)  # first latent
         starts = np.cumsum(sizes) - sizes  # first sample of an utterance
         self.first_latent = torch.from_numpy(np.repeat(corpus.right * PATCH, fits) + within).to(device)
         self.first_sample = torch.from_numpy(np.repeat(starts, fits) + within * latent).to(device)
+        self.before = torch.from_numpy((judged - within) * latent).to(device)  # samples before it
         self.table = torch.from_numpy(patches.reshape(-1, LATENT)).to(device)
-        self.steps = torch.arange(frames, device=device)
-        self.latents = torch.zeros(rows, LATENT, frames, device=device)
+        self.steps = torch.arange(frames + context, device=device)
+        self.latents = torch.zeros(rows, LATENT, frames + context, device=device)
         self.audio = torch.zeros(rows, crops.samples, device=device)
+        self.first_judged = torch.zeros(rows, dtype=torch.long, device=device)
 
     def draw(self) -> None:
-        """Fill `latents` and `audio` with new crops."""
+        """Fill `latents`, `audio` and `first_judged` with new crops. What follows a judged part may be anything."""
         crops = self.crops
         chosen = torch.randint(
             len(self.first_latent), (len(self.audio), 1), device=crops.device, generator=crops.random
         )
         self.latents.copy_(self.table[self.first_latent[chosen] + self.steps].transpose(1, 2))
-        self.audio.copy_(crops.audio[self.first_sample[chosen] + crops.offsets].float() / 32768)
+        samples = (self.first_sample[chosen] + crops.offsets).clamp(max=len(crops.audio) - 1)
+        self.audio.copy_(crops.audio[samples].float() / 32768)
+        self.first_judged.copy_(self.before[chosen[:, 0]])

@@ -24,10 +24,12 @@ class Process(Protocol):
 def start_process(arguments: Sequence[str], gpu: int, log: Path) -> "subprocess.Popen[bytes]":
     """Start a tool of this folder. Its output is appended to `log`. It is killed when the calling thread ends.
 
-    arguments: the tool's name and its arguments
+    arguments: the tool's name and its arguments. gpu: its number among those that this process may use.
     """
     tool, *rest = arguments
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    device = visible.split(",")[gpu] if visible is not None else str(gpu)
 
     def tie() -> None:
         prctl(DIE_WITH_PARENT, signal.SIGKILL)
@@ -37,5 +39,5 @@ def start_process(arguments: Sequence[str], gpu: int, log: Path) -> "subprocess.
     with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", f"tools.voice.{tool}", *rest], stdout=output, stderr=subprocess.STDOUT,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu), "PYTHONUNBUFFERED": "1"}, preexec_fn=tie,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": device, "PYTHONUNBUFFERED": "1"}, preexec_fn=tie,
         )  # fmt: skip

@@ -3,7 +3,8 @@
 A first training has the phase `codec`. Afterwards the encoder stays as it is, and a training that continues a
 checkpoint begins with its encoder. The decoder is trained three times in one folder, with one learning rate that falls
 until its end: on the latents of the encoder, then also on those that the model predicts after half of its time, and on
-those of the finished model. Phases that need each other wait for each other; all others run at the same time.
+those of the finished model. A lease for the decoder alone has only the last of these, on what the model of its
+checkpoint predicts. Phases that need each other wait for each other; all others run at the same time.
 """
 
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ FIRST = Ends(teach=185, codec=490, halfway=900, model=1290, decoder=1575)
 LATER = Ends(teach=185, codec=185, halfway=720, model=1290, decoder=1575)
 TEACH_BESIDE = 260  # as `teach`, of the teachers that have a GPU without the codec in a first training
 DECODER_RATE = 2.5e-4  # highest learning rate of a decoder that discriminators have trained already
+CONTEXT = 6  # latents before a crop of the decoder: alone, the first of its latents would decode to other audio
+PREDICTED = {2: 0.5, 3: 0.75}  # share of the crops from predicted latents, of each part of the decoder's training
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ class Lease:
     """A lease and its training.
 
     build: folder with lines.jsonl, for everything else. start: checkpoint to continue. styles: the teacher's voices.
-    teachers: processes of the teacher on a GPU. toy: small networks, for tests.
+    teachers: processes of the teacher on a GPU. decoder_only: train nothing but the decoder of `start`, for its model.
+    toy: small networks, for tests.
     """
 
     seconds: float
@@ -47,6 +51,7 @@ class Lease:
     start: Path | None = None
     styles: Path = STYLES
     teachers: int = TEACHERS
+    decoder_only: bool = False
     toy: bool = False
 
     @property
@@ -61,7 +66,8 @@ class Lease:
 
     @property
     def model(self) -> Path:
-        return self.build / "model"
+        """The model that is trained, or that of the checkpoint if none is."""
+        return self.start if self.decoder_only and self.start else self.build / "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +119,14 @@ class Planner:
         encoded = spoken if self.lease.start else (*spoken, "codec")
         latents = self.lease.build / "latents"
         encode = self.command(0, "encode", self.lease.build / "speech", self.lease.encoder, latents)
+        phases.append(Phase("encode", (encode,), encoded))
+        if self.lease.decoder_only:
+            return (
+                *phases,
+                self.predicting(2, ("encode",), every=1),
+                self.decoding(3, ("encode", "predict-2"), self.ends.decoder),
+            )
         phases += [
-            Phase("encode", (encode,), encoded),
             self.model(encoded),
             self.decoding(1, encoded, self.ends.halfway),
             self.predicting(1, ("encode", "decoder-1"), every=2),
@@ -176,19 +188,23 @@ class Planner:
         The last one ends the training.
         """
         lease = self.lease
-        predicted = ("--batch", 20, "--predicted", self.predicted(number - 1), "--latents", lease.build / "latents")
         fresh = ("--alone", 0.03) if lease.start is None else ("--alone", 0, "--rate", DECODER_RATE)
         pause = ("--pause", self.at(end)) if end < self.ends.decoder else ()
-        plain, taught = (
-            self.command(
+
+        def command(*rows: object) -> Command:
+            return self.command(
                 self.last, "train_vae", lease.build / "speech", lease.decoder, "--start", lease.encoder,
-                "--until", self.at(self.ends.decoder), *pause, "--crop", 0.4, *fresh, *rows,
+                "--until", self.at(self.ends.decoder), *pause, "--crop", 0.4, "--context", CONTEXT, *fresh, *rows,
                 toy=("--toy", "--batch", 2, "--lead", 1),
-            )
-            for rows in (("--batch", 16), predicted)
-        )  # fmt: skip
+            )  # fmt: skip
+
+        plain = command("--batch", 16)
         if number == 1:
             return Phase(f"decoder-{number}", (plain,), needs, self.at(end))
+        taught = command(
+            "--batch", 20, "--predicted", self.predicted(number - 1), "--predicted-share", PREDICTED[number],
+            "--latents", lease.build / "latents",
+        )  # fmt: skip
         return Phase(f"decoder-{number}", (taught,), needs, self.at(end), otherwise=(plain,))
 
     def predicting(self, number: int, needs: tuple[str, ...], every: int) -> Phase:

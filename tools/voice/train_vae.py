@@ -117,6 +117,7 @@ def arguments() -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--batch", type=int, default=24, help="crops in a batch")
     parser.add_argument("--crop", type=float, default=1.0, help="seconds of a crop, rounded to whole latents")
+    parser.add_argument("--context", type=int, default=0, help="latents before a crop, whose audio no loss judges")
     parser.add_argument("--adamw", action="store_true", help="use AdamW for the matrices too, instead of Muon")
     parser.add_argument(
         "--rate", type=float, help=f"highest learning rate; default {RATE_FIRST:g}, after --start {RATE_LATER:g}"
@@ -139,7 +140,7 @@ def pairs_of(args: argparse.Namespace, crops: Crops, rows: int, samples: int) ->
     """The crops of --predicted, if it is given. rows: of a batch. samples: of a latent."""
     if not args.predicted:
         return None
-    return PredictedCrops(crops, load(args.latents), load_predicted(args.predicted), rows, samples)
+    return PredictedCrops(crops, load(args.latents), load_predicted(args.predicted), rows, samples, args.context)
 
 
 def new_trainer(args: argparse.Namespace, device: torch.device) -> Trainer:
@@ -148,7 +149,7 @@ def new_trainer(args: argparse.Namespace, device: torch.device) -> Trainer:
     while not (args.speech / "speech.json").exists():
         time.sleep(0.5)
     samples = math.prod(config["encoder_rates"])  # of a latent
-    crop = max(1, round(args.crop * RATE / samples)) * samples
+    crop = (args.context + max(1, round(args.crop * RATE / samples))) * samples
     rows = min(max(1, round(args.predicted_share * args.batch)), args.batch - 1) if args.predicted else 0
     crops = Crops(Speech(args.speech), args.batch - rows, crop, device, args.seed)
     discriminators = helper_of(args.start, DISCRIMINATORS) if args.start else None
@@ -159,6 +160,7 @@ def new_trainer(args: argparse.Namespace, device: torch.device) -> Trainer:
         start=start,
         whole=args.whole,
         predicted=pairs_of(args, crops, rows, samples),
+        context=args.context * samples,
         peak=args.rate or (RATE_LATER if args.start else RATE_FIRST),
         alone=args.alone,
         lead=args.lead if args.lead is not None else LEAD * (start is not None and discriminators is None),

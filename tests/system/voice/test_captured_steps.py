@@ -109,8 +109,11 @@ def test_the_steps_of_the_codec_can_be_captured(crops: Crops, later: bool) -> No
         codec = quick_codec.build(config)
         start = quick_codec.file_tensors(dict(codec.named_parameters()))
         corpus = encode.encode_all(crops.speech, *encode.upload(crops.speech, crops.device), codec, 3840)
-        pairs = PredictedCrops(crops, corpus, corpus.patches, 1, 960)
-    trainer = Trainer(config, crops, crops.device, start=start, predicted=pairs, peak=1e-3, alone=0.5, lead=2, toy=True)
+        pairs = PredictedCrops(crops, corpus, corpus.patches, 1, 960, context=2)
+    trainer = Trainer(
+        config, crops, crops.device, start=start, predicted=pairs, context=1920 * later, peak=1e-3, alone=0.5, lead=2,
+        toy=True,
+    )  # fmt: skip
     for progress in (0.0, 1.0, 1.0):  # without discriminators, with them alone, and with all
         trainer.train(progress)
         with captures():

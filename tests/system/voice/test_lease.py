@@ -50,9 +50,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "POLL", 0.0)
 
 
-def a_lease(tmp_path: Path, seconds: float = 1600, gpus: int = 2, start: Path | None = None) -> Lease:
+def a_lease(
+    tmp_path: Path, seconds: float = 1600, gpus: int = 2, start: Path | None = None, decoder_only: bool = False
+) -> Lease:
     (tmp_path / "build").mkdir(exist_ok=True)
-    return Lease(seconds, gpus, tmp_path / "build", start)
+    return Lease(seconds, gpus, tmp_path / "build", start, decoder_only=decoder_only)
 
 
 def option(command: Command, name: str) -> str | None:
@@ -95,6 +97,20 @@ def test_the_decoder_has_one_learning_rate_over_its_phases(tmp_path: Path) -> No
     assert [option(one, "--predicted") for one in commands] == [
         None, str(tmp_path / "build/predicted-1"), str(tmp_path / "build/predicted-2")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_decoder_alone_is_trained_for_the_model_of_its_checkpoint(tmp_path: Path, gpus: int) -> None:
+    own = a_lease(tmp_path, gpus=gpus, start=tmp_path / "start", decoder_only=True)
+    phases = {phase.name: phase for phase in Planner(own, 0).phases()}
+    assert list(phases) == ["teach", "encode", "predict-2", "decoder-3"]
+    predict, (decoder,) = phases["predict-2"].commands, phases["decoder-3"].commands
+    assert [one.gpu for one in predict] == list(range(gpus))
+    assert {one.arguments[2] for one in predict} == {str(tmp_path / "start")}
+    assert option(decoder, "--predicted") == predict[0].arguments[3] and option(decoder, "--pause") is None
+    assert float(option(decoder, "--predicted-share") or 0) > 0.5
+    (plain,) = phases["decoder-3"].otherwise
+    assert option(plain, "--predicted") is None and option(plain, "--start") == str(tmp_path / "start")
 
 
 # ------------------------------------------------------------------ the run
@@ -186,13 +202,14 @@ def test_a_process_ends_with_its_parent_on_its_gpu(tmp_path: Path) -> None:
     )
     arguments = (tmp_path / "log", "phonemes", tmp_path / "text", tmp_path / "lines.jsonl")
     parent = subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+        [sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "4,5,6,7"},
+    )  # fmt: skip
     try:
         assert parent.stdout is not None
         own = Path("/proc", parent.stdout.readline().strip())
         wait_for(lambda: b"phonemes" in (own / "cmdline").read_bytes())
-        assert b"CUDA_VISIBLE_DEVICES=3\0" in (own / "environ").read_bytes()
+        assert b"CUDA_VISIBLE_DEVICES=7\0" in (own / "environ").read_bytes()
     finally:
         parent.kill()
         parent.wait()

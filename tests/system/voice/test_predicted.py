@@ -168,6 +168,42 @@ def test_predicted_latents_come_with_their_own_speech(tmp_path: Path) -> None:
     assert torch.equal(pairs.latents[:, 7, -1].long() - 1, begins + 4)
 
 
+def test_the_latents_before_a_crop_are_those_of_its_utterance(tmp_path: Path) -> None:
+    """The beginning of an utterance has fewer of them, and every stretch of an utterance is judged equally often."""
+    speech, corpus = numbered(tmp_path, [9, 5, 3, 14])
+    crops = Crops(speech, 1, 8 * FRAME, torch.device("cpu"), 1)
+    pairs = PredictedCrops(crops, corpus, corpus.patches, 2000, FRAME, context=3)
+    pairs.draw()
+    frames = pairs.latents[:, 0].long()
+    at = (pairs.first_judged // FRAME)[:, None] + torch.arange(5)
+    judged = frames.gather(1, at)
+    assert torch.equal(judged - judged[:, :1], torch.arange(5).expand(2000, 5))
+    heard = (pairs.audio * 32768).round().long()[:, ::FRAME]
+    assert torch.equal(heard.gather(1, at), judged)
+    begins = judged[:, 0] - 1
+    assert set(begins.tolist()) == {*range(5), 9, *range(17, 27)}
+    within = torch.where(begins >= 17, begins - 17, begins % 9)
+    assert torch.equal(at[:, 0], within.clamp(max=3))
+    counts = torch.bincount(begins)
+    assert counts[counts > 0].min() > 0.6 * 2000 / 16
+
+
+def test_no_loss_judges_the_audio_before_the_judged_part(tmp_path: Path) -> None:
+    speech, corpus = numbered(tmp_path, [9, 12, 14])
+    config, cpu = codec_config(toy=True), torch.device("cpu")
+    start = quick_codec.file_tensors(dict(quick_codec.build(config).named_parameters()))
+    crops = Crops(speech, 1, 8 * FRAME, cpu, 1)
+    pairs = PredictedCrops(crops, corpus, (corpus.patches * 1e-2).astype(np.float16), 1, FRAME, context=3)
+    trainer = Trainer(
+        config, crops, cpu, start=start, predicted=pairs, context=3 * FRAME, peak=1e-3, alone=0.0, toy=True
+    )
+    pairs.first_judged.fill_(FRAME)
+    rows = torch.arange(2 * 8 * FRAME).view(2, -1)
+    assert torch.equal(trainer.judged(rows), torch.stack((rows[0, 3 * FRAME :], rows[1, FRAME : 6 * FRAME])))
+    trainer.train(0.0)
+    assert bool(trainer.last.isfinite().all()) and float(trainer.last[5]) > 0
+
+
 def test_latents_of_other_speech_are_refused(tmp_path: Path) -> None:
     speech, corpus = numbered(tmp_path / "one", [9, 5, 3, 8, 14])
     _, other = numbered(tmp_path / "other", [9, 5, 3, 8, 18])

@@ -52,7 +52,7 @@ def spoken_lines(build: Path, texts: tuple[str, ...]) -> None:
 
 
 def test_a_text_becomes_a_checkpoint_that_speaks_and_is_judged_and_is_continued(tmp_path: Path) -> None:
-    """A first lease is interrupted and goes on. Another one continues from its backup at the interruption."""
+    """A first lease is interrupted and goes on. Others continue from its backup at the interruption."""
     spoken_lines(tmp_path / "build", TEXTS)
     (tmp_path / "few.txt").write_text("It rained in the night.\n")
     run_command("phonemes", tmp_path / "few.txt", tmp_path / "build/held_out.jsonl", "--every-voice")
@@ -71,6 +71,7 @@ def test_a_text_becomes_a_checkpoint_that_speaks_and_is_judged_and_is_continued(
     speaks(tmp_path / "build/checkpoint")
     is_judged(tmp_path / "build/held_out", tmp_path / "build/checkpoint", tmp_path)
     is_continued(tmp_path / "lost", tmp_path)
+    has_its_decoder_trained_alone(tmp_path / "later/start", tmp_path)
 
 
 def is_continued(backups: Path, tmp_path: Path) -> None:
@@ -85,13 +86,34 @@ def is_continued(backups: Path, tmp_path: Path) -> None:
     assert "at the start" in commands.output["model"] and "without noise" in commands.output["decoder-1"]
     assert {"reader", "discriminators"} == set(torch.load(start / "helpers.pt", weights_only=True))
     restore(tmp_path / "later-backups", tmp_path / "restored")
-    before, after = (load_file(folder / "audiovae.safetensors") for folder in (start, tmp_path / "restored"))
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed and all(name.startswith("decoder.") for name in changed)
+    only_the_decoder_changed(start, tmp_path / "restored")
     before, after = (load_file(folder / "model.safetensors") for folder in (start, tmp_path / "restored"))
     for name, weight in before.items():  # there was time for a few steps
         torch.testing.assert_close(after[name], weight, rtol=0.02, atol=1e-3)
     speaks(tmp_path / "restored")
+
+
+def has_its_decoder_trained_alone(start: Path, tmp_path: Path) -> None:
+    """The backups hold all of the checkpoint but the model's weights."""
+    build, whole = tmp_path / "alone", tmp_path / "whole"
+    spoken_lines(build, ("Come in, please.", "Where is it?", "He told me so."))
+    lease = Lease(seconds=4, gpus=1, build=build, start=start, teachers=1, decoder_only=True, toy=True)
+    commands = InProcess()
+    assert Run(lease, tmp_path / "alone-backups", commands)()
+    assert list(commands.output) == ["teach", "encode", "predict-2", "decoder-3"]
+    shutil.copytree(start, whole)
+    (whole / "audiovae.safetensors").unlink()
+    restore(tmp_path / "alone-backups", tmp_path / "backup")
+    assert not (tmp_path / "backup/model.safetensors").exists()
+    restore(tmp_path / "alone-backups", whole)
+    only_the_decoder_changed(start, whole)
+    speaks(whole)
+
+
+def only_the_decoder_changed(start: Path, later: Path) -> None:
+    before, after = (load_file(folder / "audiovae.safetensors") for folder in (start, later))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and all(name.startswith("decoder.") for name in changed)
 
 
 def is_judged(held_out: Path, checkpoint: Path, tmp_path: Path) -> None:
