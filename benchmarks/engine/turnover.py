@@ -17,7 +17,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Protocol
@@ -131,8 +131,8 @@ class Arrivals:
 
 
 @dataclass(slots=True)
-class Heard:
-    """What one request was answered with, and when."""
+class Answer:
+    """The times of the events of one request."""
 
     due: float
     admitted: float = 0.0
@@ -140,15 +140,15 @@ class Heard:
     ended: bool = False
 
 
-def serve(engine: Engine, load: Load) -> tuple[list[Heard], float]:
+def serve(engine: Engine, load: Load) -> tuple[list[Answer], float]:
     """Serve a load. Returns all requests and the seconds that it took. Streams that are then left are cancelled."""
-    heard: dict[str, Heard] = {}
+    answers: dict[str, Answer] = {}
     began = perf_counter()
     while not load.ended:
         engine.collect()
         for due, request in load.take(perf_counter() - began):
-            heard[request.id] = Heard(due)
-            engine.add(engine.info.checked(request))
+            answers[request.id] = Answer(due)
+            engine.add(request)
         if not engine.busy:
             time.sleep(max(0.0, load.next_due() - (perf_counter() - began)))
             continue
@@ -157,25 +157,25 @@ def serve(engine: Engine, load: Load) -> tuple[list[Heard], float]:
         for id, event in results:
             match event:
                 case Admitted():
-                    heard[id].admitted = now
+                    answers[id].admitted = now
                 case AudioChunk():
-                    heard[id].chunks.append(now)
+                    answers[id].chunks.append(now)
                 case Finished():
-                    heard[id].ended = True
+                    answers[id].ended = True
                     load.on_end(now)
                 case _:
                     raise RuntimeError(f"stream {id}: {event}")
     seconds = perf_counter() - began
-    for id in [id for id, one in heard.items() if not one.ended]:
+    for id in [id for id, one in answers.items() if not one.ended]:
         engine.cancel(id)
     while engine.busy:
         engine.step()
-    return list(heard.values()), seconds
+    return list(answers.values()), seconds
 
 
-def row(loop: str, level: float, heard: list[Heard], seconds: float, step_seconds: float) -> Row:
+def row(loop: str, level: float, answers: list[Answer], seconds: float, step_seconds: float) -> Row:
     """The row of a load, from all its requests. step_seconds: audio of a chunk."""
-    ended = [one for one in heard if one.ended]
+    ended = [one for one in answers if one.ended]
     first = sorted(one.chunks[0] - one.due for one in ended)
     slot = sorted(one.admitted - one.due for one in ended)
     gaps = sorted(b - a for one in ended for a, b in pairwise(one.chunks))
@@ -188,15 +188,15 @@ def row(loop: str, level: float, heard: list[Heard], seconds: float, step_second
         gap_p50_ms=quantile(gaps, 0.5) * 1e3,
         gap_p99_ms=quantile(gaps, 0.99) * 1e3,
         late_streams=sum(late(one.chunks, [step_seconds] * len(one.chunks)) for one in ended),
-        audio_s_per_s=sum(len(one.chunks) for one in heard) * step_seconds / seconds,
+        audio_s_per_s=sum(len(one.chunks) for one in answers) * step_seconds / seconds,
     )
 
 
-def questions(first: int, options: argparse.Namespace) -> Iterator[Request]:
+def endless_requests(first: int, options: argparse.Namespace) -> Iterator[Request]:
     """Requests with texts that are numbered from `first` on."""
     draw, least = np.random.default_rng(first), options.min_steps or options.steps
     shape = {"timesteps": options.timesteps, "chars": options.chars, "speaker": options.speaker}
-    for serial in iter(range(first, 1 << 30)):
+    for serial in count(first):
         yield from requests(serial, 1, steps=int(draw.integers(least, options.steps, endpoint=True)), **shape)
 
 
@@ -254,7 +254,7 @@ def main() -> None:
     if options.join_from is not None:
         engine.join_from = options.join_from
     step_seconds = engine.info.samples_per_step / engine.info.output_sample_rate
-    rows, asked = [], questions(0, options)
+    rows, asked = [], endless_requests(0, options)
     print(HEADINGS)
     with torch.inference_mode():
         serve(engine, Users(asked, engine.info.max_slots, engine.info.max_slots))

@@ -33,7 +33,7 @@ from voxcpm_grpc.kernels.launch.graph import Priority, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.codec.codec import VoxCPMCodec
-from voxcpm_grpc.request import AudioChunk, Conditioning, Request, Role, Sampling
+from voxcpm_grpc.request import AudioChunk, Conditioning, History, Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 pytestmark = pytest.mark.gpu
@@ -220,7 +220,7 @@ def test_streams_that_are_swapped_out_make_the_same_audio(monkeypatch, graphs, l
 
 @pytest.mark.parametrize("graphs", [False, True])
 def test_no_step_waits_for_the_device(graphs):
-    """With voices, swaps, prompts that join and more prompts at once than are primed together."""
+    """With voices, swaps, prompts that join, more of them than are primed at once, and steps of another engine."""
     eng = engine(slots=11, graphs=graphs)
     for turn in range(2):  # the first turn compiles and allocates
         with no_waits() if turn else nullcontext():
@@ -232,6 +232,13 @@ def test_no_step_waits_for_the_device(graphs):
             for number in range(10):
                 eng.allow(f"p{number}", 4)
             outcomes = run(eng, outcomes=defaultdict(Outcome, outcomes))
+            for patches in (30, 2):  # the codec depends on five of them
+                part = voice_part(voice(1, patches), "As I said, ")
+                request = Request(id="h", text="Hello there.", conditioning=Conditioning(prompt=part))
+                made = History(steps=bytes(2 * eng.model.step_bytes), chunks=2)
+                eng.add(replace(request, sampling=Sampling(min_steps=4, max_steps=4)), history=made)
+                while eng.busy:
+                    eng.step()
         assert all(finished(outcome) for outcome in outcomes.values()) and len(outcomes) == 18
     assert eng.stats().swaps > 0 and at_rest(eng)
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 # A row for each folder, from the lowest to the highest, with what its files may import beside each other: folders, or
 # single files of them. A row does not cover the folders below it. The files at the root of a package have rows of their
-# own where they belong to several layers; so have models/base.py and the family.py of each family, which hosts read
-# without PyTorch. Names without a package are those of voxcpm_grpc.
+# own where they belong to several layers; so have models/base.py, models/footprint.py and the family.py of each family,
+# which hosts read without PyTorch. Names without a package are those of voxcpm_grpc.
 TABLE = """
 text:
 errors: text
@@ -41,6 +41,7 @@ kernels:
 attention: kernels.attention kernels.rows
 layers: attention kernels.products kernels.lora kernels.rows kernels.launch errors
 models.base: attention request
+models.footprint: models.base
 models.voxcpm.config: layers abilities errors
 models.voxcpm.text: errors
 models.voxcpm.kernels: kernels.conv kernels.attention kernels.products kernels.rows kernels.launch kernels.cuda
@@ -49,19 +50,19 @@ models.voxcpm.codec: models.voxcpm.kernels models.voxcpm.config models.base laye
 models.voxcpm.flow: models.voxcpm.kernels layers attention kernels.products kernels.cuda lora_files
 models.voxcpm.compiled: models.voxcpm.flow models.voxcpm.codec layers lora_files
 models.voxcpm: models.voxcpm.compiled models.voxcpm.flow models.voxcpm.codec models.voxcpm.kernels models.voxcpm.text
-    models.voxcpm.config models.base layers attention kernels.products kernels.rows kernels.launch kernels.cuda
-    checkpoint models.voxcpm.family lora_files request abilities progress errors
+    models.voxcpm.config models.base models.footprint layers attention kernels.products kernels.rows kernels.launch
+    kernels.cuda checkpoint models.voxcpm.family lora_files request abilities progress errors
 models.qwen3_tts.config: layers models.qwen3_tts.family abilities errors
 models.qwen3_tts.sampling: layers
 models.qwen3_tts.kernels: models.qwen3_tts.sampling attention layers kernels.conv kernels.rows kernels.launch
 models.qwen3_tts.codec: models.qwen3_tts.kernels models.qwen3_tts.config models.base layers kernels.conv kernels.launch
     request errors
 models.qwen3_tts: models.qwen3_tts.codec models.qwen3_tts.kernels models.qwen3_tts.sampling models.qwen3_tts.config
-    models.base layers attention kernels.attention kernels.rows checkpoint models.qwen3_tts.family request progress
-    errors
-models: models.base models.families
+    models.base models.footprint layers attention kernels.attention kernels.rows checkpoint models.qwen3_tts.family
+    request progress errors
+models: models.base models.footprint models.families
 engine.scheduling: models.base kernels.launch lora_files request logs errors
-engine.start: models models.base request machine errors
+engine.start: models models.base models.footprint request machine errors
 engine.device: engine.start engine.scheduling models.base attention kernels.rows kernels.launch settings request
     progress errors
 engine: engine.device engine.start engine.scheduling models models.base attention kernels.launch settings
@@ -240,7 +241,14 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
     "torch": (
         *("kernels.attention", "kernels.conv", "kernels.cuda", "kernels.launch", "kernels.lora"),
         *("kernels.products", "kernels.rows", "attention", "layers"),
-        *("models.base", "models.voxcpm", "models.voxcpm.codec", "models.voxcpm.config", "models.voxcpm.flow"),
+        *(
+            "models.base",
+            "models.footprint",
+            "models.voxcpm",
+            "models.voxcpm.codec",
+            "models.voxcpm.config",
+            "models.voxcpm.flow",
+        ),
         *(
             "models.voxcpm.compiled",
             "models.voxcpm.kernels",

@@ -87,7 +87,8 @@ class PredictedCrops:
         chosen = torch.randint(
             len(self.first_latent), (len(self.audio), 1), device=crops.device, generator=crops.random
         )
-        self.latents.copy_(self.table[self.first_latent[chosen] + self.steps].transpose(1, 2))
+        latents = (self.first_latent[chosen] + self.steps).clamp(max=len(self.table) - 1)
+        self.latents.copy_(self.table[latents].transpose(1, 2))
         samples = (self.first_sample[chosen] + crops.offsets).clamp(max=len(crops.audio) - 1)
         self.audio.copy_(crops.audio[samples].float() / 32768)
         self.first_judged.copy_(self.before[chosen[:, 0]])

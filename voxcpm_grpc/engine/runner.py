@@ -157,7 +157,7 @@ class Runner:
         try:
             written = [*work.opened, *work.restored]
             if self._graphs is not None and any(
-                s.slot in self._decoded or s.plan.waits_for_audio or s.resumed for s in written
+                s.slot in self._decoded or s.plan.waits_for_audio or s.plan.primes or s.resumed for s in written
             ):
                 # This is the audio of the last stream in a slot, or that which uses the memory of the codec.
                 self._graphs.wait_for_audio()
@@ -217,11 +217,10 @@ class Runner:
         if not sequences:
             return
         contents = self._content.upload(*(self.model.content(sequence.plan) for sequence in sequences))
-        opened = [
-            Opened(sequence.slot, sequence.plan, own)
-            for sequence, own in zip(sequences, contents, strict=True)
-            if sequence.slot is not None
-        ]
+        opened = list[Opened]()
+        for sequence, own in zip(sequences, contents, strict=True):
+            assert sequence.slot is not None
+            opened.append(Opened(sequence.slot, sequence.plan, own))
         self.model.open(self.slots.open(content), opened, self.slots.state)
         for sequence in sequences:
             if sequence.history and sequence.slot is not None:
@@ -229,8 +228,8 @@ class Runner:
 
     def _prime(self, sequences: list[Sequence]) -> None:
         """Let new streams continue the speech of their prompts. A GPU still prefills meanwhile."""
-        slots = [one.slot for one in sequences if one.plan.primes and not one.history and one.slot is not None]
-        for first in range(0, len(slots), self.model.primed_at_once or 1):
+        slots = [one.slot for one in sequences if one.plan.primes and not one.history]
+        for first in range(0, len(slots), self.model.primed_at_once) if slots else ():
             group = np.array(slots[first : first + self.model.primed_at_once])
             if self._graphs is not None:
                 self._graphs.prime(group)
@@ -305,8 +304,9 @@ def scratch_rows(slots: Slots, page_size: int) -> StepRows:
 def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int, *, graphs: bool) -> int:
     """Bytes of GPU memory that steps, graphs and codec jobs need in addition to weights, slots and KV cache.
 
-    Measured with a step of all slots and the largest prefill, both on the scratch slot with a KV cache of one page, and
-    with a codec job of two seconds. Graphs and codec jobs have memory pools of these sizes.
+    Measured with a step of all slots, the largest prefill and the most streams that are primed at once, all on the
+    scratch slot with a KV cache of one page, and with a codec job of two seconds. Graphs and codec jobs have memory
+    pools of these sizes.
     """
     device, state, info = slots.device, slots.state, model.info
     kv = allocate_kv(model.layout, 0, page_size, device)

@@ -20,8 +20,6 @@ from torch.cuda import Event
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.request import ModelInfo, Request, Role
 
-NOTHING = np.zeros(0, np.int64)
-
 Part = Literal["generate", "advance"]
 """A part of a model that adapters change: `generate`, or `advance` with `prefill` and `encode`."""
 
@@ -91,21 +89,6 @@ class KVLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Footprint:
-    """The memory that a model takes on a GPU before the first step, in bytes."""
-
-    weights: int  # bytes of the networks
-    adapters: int  # bytes for LoRA adapters by request
-    codec: int  # bytes of the audio codec's weights
-    # Bytes of a second copy of some weights for the kernels of a single stream, on GPUs that support it.
-    single_stream: int
-    slot: int  # bytes of the state of a stream, without its KV pages
-    layout: KVLayout
-    positions: int  # positions of a request of full length
-    working: int  # bytes, an estimate for LoadOptions.max_slots: steps, CUDA graphs and libraries
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A request as the engine schedules it. All sizes are positions of the KV cache, one of which a step takes."""
 
@@ -118,7 +101,7 @@ class Plan:
     ran_on_steps: float = math.inf  # a generation of this many steps ran on
     ready_steps: float = math.inf  # steps that the text so far allows
     variant: Hashable = None  # SpeechModel.variants has it; streams of the same one generate together
-    waits_for_audio: bool = False  # `open` uses memory that `decode` uses, too
+    waits_for_audio: bool = False  # `open` or `prime` uses memory that `decode` uses, too
     reads_slot: bool = False  # the prefill reads what `open` writes
     primes: bool = False  # `prime` follows the prefill
 
@@ -300,8 +283,8 @@ class SpeechModel(ABC):
         return {}
 
     def content(self, plan: Plan) -> np.ndarray:
-        """What `open` needs of a plan on the device, int64 of any length. One copy brings that of several plans."""
-        return NOTHING
+        """The numbers that `open` reads on the device, int64 of any length. Those of all plans take one copy."""
+        return np.zeros(0, np.int64)
 
     @abstractmethod
     def open(self, slots: Tensor, opened: Sequence[Opened], state: SlotState) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from voxcpm_grpc.models import families
-from voxcpm_grpc.models.base import Footprint, LoadOptions, SpeechModel
+from voxcpm_grpc.models.base import LoadOptions, SpeechModel
+from voxcpm_grpc.models.footprint import Footprint
 
 
 def load_model(directory: Path, options: LoadOptions) -> SpeechModel:

@@ -349,7 +349,7 @@ def test_the_speech_depends_on_no_cut_and_no_pause(variant, cuts, pauses, number
 @pytest.mark.gpu
 @pytest.mark.parametrize("graphs", [False, True])
 def test_no_step_waits_for_the_gpu(graphs):
-    """With cloned voices, swaps and text that arrives."""
+    """With cloned voices, swaps, text that arrives, and steps of another engine."""
     cuda = torch.device("cuda")
     eng = Engine(load("base17", slots=2, device=cuda, attention="triton"), EngineSettings(), cuda, graphs=graphs)
     arriving = Request(id="s", text="", open=True, arrives=True, sampling=Sampling(min_steps=5, max_steps=5))
@@ -365,5 +365,7 @@ def test_no_step_waits_for_the_gpu(graphs):
             for request in requests:
                 eng.allow(request.id, 5)
             outcomes = run(eng, outcomes=outcomes)
+            eng.add(replace(requests[0], id="h"), history=History(steps=np.ones((3, 16), np.int16).tobytes(), chunks=3))
+            run_resumed(eng, 3)
         assert all(finished(outcome).steps == 5 for outcome in outcomes.values()) and len(outcomes) == 7
     assert eng.stats().swaps > 0 and at_rest(eng)

@@ -45,9 +45,8 @@ def test_the_memory_of_a_released_model_follows_from_its_parameters(variant, tmp
     projection = text * text + text + hidden * text + hidden
     table = 151936 * (hidden - text) - projection  # rows of the text in place of embedding and projection
     narrow = config["talker_config"]["code_predictor_config"]["hidden_size"]
-    codes = (
-        (talker["vocab_size"] + 15 * 2048) * narrow if narrow < hidden else 0
-    )  # their rows, as the predictor reads them
+    # The predictor reads the rows of codes in its own width.
+    codes = (talker["vocab_size"] + 15 * 2048) * narrow if narrow < hidden else 0
     wanted = 2 * (RELEASED[VARIANTS[variant].size] + table + codes)
     assert abs(memory.footprint.weights - wanted) < 0.005 * wanted
     own = 2 * CODEC[0] + 4 * (CODEC[1] + SPEAKER[variant] if variant in SPEAKER else 0)

@@ -118,7 +118,7 @@ class EngineGraphs:
         later = intermediate if some_later else _none
         kinds = (False, True) if model.banks else (False,)
         by_kind = [tokens, entries, advanced, *(sizes for _ in model.variants)] * len(kinds)
-        count = sum(len(each) - len(later(each)) for each in (*by_kind, sizes, primed))
+        count = sum(len(each) - len(later(each)) for each in (*by_kind, sizes)) + len(primed)
         captured = progress.counting("CUDA graphs are being captured", count)
         steps, audio = GraphPool(Priority.STEP, slots.device), GraphPool(Priority.AUDIO, slots.device)
 
@@ -132,8 +132,8 @@ class EngineGraphs:
         self._encode = capture(parts.encode, entries)
         self._generate = {one: capture(parts.generate, sizes, variant=one) for one in model.variants}
         self._decode = StepGraph(parts.decode, sizes, audio, captured, later(sizes))
-        # They use the memory of audio, and run when no audio does.
-        self._prime = StepGraph(parts.prime, primed, audio, captured, later(primed))
+        # Priming uses the memory of audio, because no audio is decoded beside it.
+        self._prime = StepGraph(parts.prime, primed, audio, captured)
         self._audio_stream = audio.stream
         parts.decoded.record(audio.stream)  # captured kernels wait for its last record before the replay
         self._advance = capture(parts.advance, advanced)
@@ -142,7 +142,7 @@ class EngineGraphs:
         # `_rows` and `padded` give the sizes of language models without adapters. Their graphs come last: a size that
         # has one then has a graph of it or of a smaller one in all other calls, and of the same one with adapters.
         generating = [graph for graphs in self._generate.values() for graph in graphs.values()]
-        self._in_order: list[StepGraph[Any]] = [*generating, self._decode, self._prime]
+        self._in_order: list[StepGraph[Any]] = [*generating, self._decode]
         for calls in (self._advance, self._prefill, self._encode):
             self._in_order += [calls[kind] for kind in reversed(kinds)]
 
@@ -165,7 +165,7 @@ class EngineGraphs:
         return self._encode[adapted].replay(count)[:count].clone()
 
     def prime(self, slots: np.ndarray) -> None:
-        """`SpeechModel.prime` of these slots. All audio that was launched before must be complete by then."""
+        """`SpeechModel.prime` of these slots. Call `wait_for_audio` first."""
         self._parts.primed_slots.put(slots, self._prime.bucket(len(slots)))
         self._prime.replay(len(slots))
 

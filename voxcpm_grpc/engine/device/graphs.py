@@ -83,8 +83,8 @@ def advance_buckets(most: int) -> list[int]:
 
 
 def prime_buckets(most: int) -> list[int]:
-    """Numbers of streams that are primed at once: one, and `most`."""
-    return sorted({min(1, most), most} - {0})
+    """Numbers of streams that are primed at once: one, and `most`; none if that is 0."""
+    return sorted({1, most}) if most else []
 
 
 def entry_buckets(most: int) -> list[int]:

@@ -24,7 +24,10 @@ def prefill_numbers(slots: Slots, columns: int, prefill_tokens: int) -> int:
 
 
 class Staging:
-    """Numbers of the host on the device, int64, in memory that stays as long as it suffices."""
+    """Numbers of the host on the device, int64, in memory that stays as long as it suffices.
+
+    Captured prefills read its address, so theirs must suffice for all that they need: `prefill_numbers`.
+    """
 
     def __init__(self, capacity: int, device: torch.device) -> None:
         """Memory for so many numbers. If an upload needs more, a larger one replaces it."""

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from voxcpm_grpc.models.base import AdapterOptions, Footprint, LoadOptions
+from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
+from voxcpm_grpc.models.footprint import Footprint
 from voxcpm_grpc.models.loading import measure_model
 
 

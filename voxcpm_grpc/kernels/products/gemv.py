@@ -16,8 +16,8 @@ from torch import Tensor
 from voxcpm_grpc.kernels.launch.overlap import launch_next, overlaps, wait
 from voxcpm_grpc.kernels.lora.row_lora import RowUpdate
 
+_NARROW = 1024  # a single warp sums a row of up to so many values, and exchanges nothing with others
 # The warps of a program, and the bytes of weights in the registers of a thread, in loads of 16 bytes in flight.
-NARROW = 1024  # a single warp sums a row of so many values, and exchanges nothing with others
 _FEW, _SOME, _MANY = (1, 256), (4, 128), (8, 128)
 
 
@@ -75,7 +75,7 @@ def _launch(
     if not x.is_contiguous() or not weight.is_contiguous() or (residual is not None and not residual.is_contiguous()):
         raise ValueError("x, weight and residual must be contiguous")
     block = triton.next_power_of_2(inputs)
-    warps, each = _FEW if block <= NARROW else _SOME if block <= 4096 else _MANY
+    warps, each = _FEW if block <= _NARROW else _SOME if block <= 4096 else _MANY
     held = each * 32 * warps // block
     columns = max(1, held // weight.element_size() // (2 if gated else 1))
     low_columns = max(1, held // x.element_size())

@@ -11,7 +11,8 @@ from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.layers.ops import TorchOps
 from voxcpm_grpc.layers.weights import BlankWeights, bytes_of
-from voxcpm_grpc.models.base import Footprint, LoadOptions
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.footprint import Footprint
 from voxcpm_grpc.models.qwen3_tts.codec.codec import Qwen3Codec
 from voxcpm_grpc.models.qwen3_tts.codec.encoder import Encoder
 from voxcpm_grpc.models.qwen3_tts.codec.fused_decoder import FusedDecoder

@@ -214,7 +214,7 @@ class Qwen3TTS(base.SpeechModel):
         codes = self._uploaded(made)
         first = len(prompt.codes)
         own.codes[slot, first : first + len(made)] = codes
-        own.seen[slot, codes[:, 0].long()] = True
+        own.seen[slot].index_fill_(0, codes[:, 0].long(), True)
         spoken = made[made[:, 0] < self.config.codes]
         self._codec.decoder.prime(slot, self._uploaded(np.concatenate([prompt.codes, spoken])), own.codec)
 

@@ -67,8 +67,8 @@ class Predictor:
     ) -> None:
         """Take the weights, whose names begin with `code_predictor.` in the talker's.
 
-        With `fused`, attention takes one launch. If the talker is wider, its rows are projected: its states in each
-        step, and those of codes on a GPU once and for all.
+        With `fused`, attention takes one launch. A talker of another width has its rows projected: its states in each
+        step, and the rows of codes on a GPU once, into a table.
         """
         shape = config.predictor.shape
         self._shape, self._groups = shape, config.groups

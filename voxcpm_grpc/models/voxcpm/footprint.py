@@ -11,17 +11,18 @@ import torch
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
 from voxcpm_grpc.layers.weights import BlankWeights, bytes_of
-from voxcpm_grpc.models.base import Footprint, LoadOptions
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.footprint import Footprint
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
 from voxcpm_grpc.models.voxcpm.codec.codec import VoxCPMCodec
-from voxcpm_grpc.models.voxcpm.codec.vae import Decoder, build_decoder, build_encoder
+from voxcpm_grpc.models.voxcpm.codec.vae import Decoder, build_decoder, build_encoder, decoder_context
 from voxcpm_grpc.models.voxcpm.config.parse import parse_config
 from voxcpm_grpc.models.voxcpm.family import architecture_of
 from voxcpm_grpc.models.voxcpm.flow.persistent import encoder_weights, flow_weights
 from voxcpm_grpc.models.voxcpm.kernels.packed_stack import packed_bytes
 from voxcpm_grpc.models.voxcpm.kernels.persistent import VELOCITY
 from voxcpm_grpc.models.voxcpm.lora import adapter_banks
-from voxcpm_grpc.models.voxcpm.model import VoxCPM
+from voxcpm_grpc.models.voxcpm.model import PRIMED_AT_ONCE, VoxCPM
 from voxcpm_grpc.models.voxcpm.networks import Networks, read_networks
 
 RELEASED_WIDTH = 2048  # the working memory of a model with this hidden size was measured
@@ -60,7 +61,9 @@ def voxcpm_footprint(content: Any, options: LoadOptions) -> Footprint:
     codec = VoxCPMCodec(config.vae, config.patch_size, encoder, decoder, nowhere)
     info: Any = _Positions(positions)
     model = VoxCPM(config, info, cast(Any, None), networks, cast(Any, None), cast(Any, None), codec, backend)
-    scaled = WORKING_BASE - LIBRARIES + options.max_slots * WORKING_PER_SLOT
+    # Streams that are primed decode `context` patches each, where those of a step decode one.
+    primed = min(options.max_slots, PRIMED_AT_ONCE["cuda"]) * -(-decoder_context(config.vae) // config.patch_size)
+    scaled = WORKING_BASE - LIBRARIES + max(options.max_slots, primed) * WORKING_PER_SLOT
     return Footprint(
         weights=bytes_of(networks) - bytes_of(banks) + bytes_of(model.rope),
         adapters=bytes_of(banks),

@@ -135,8 +135,9 @@ class VoxCPM(SpeechModel):
         return {"history": len(plan.own.patches) + steps}
 
     def content(self, plan: Plan) -> np.ndarray:
-        """The patches of the prompt, float32 [A, P, D]."""
-        return plan.own.patches.reshape(-1).view(np.int64)
+        """The patches of the prompt, float32 [A, P, D], with a zero behind an odd number of values."""
+        values = plan.own.patches.reshape(-1)
+        return np.pad(values, (0, values.size % 2)).view(np.int64)
 
     @torch.inference_mode()
     def open(self, slots: Tensor, opened: Sequence[Opened], state: SlotState) -> None:
@@ -144,11 +145,12 @@ class VoxCPM(SpeechModel):
         own.codec.index_fill_(0, slots, 0)
         own.condition.index_fill_(0, slots, 0)
         for row, (slot, plan, content) in enumerate(opened):
-            if not len(content):
+            prompt: Prompt = plan.own
+            if not (count := len(prompt.patches)):
                 continue
-            patches, primer = content.view(torch.float32).view(-1, *own.history.shape[2:]), plan.own.primer
-            own.history[slot, : len(patches)].copy_(patches)
-            if primer and not plan.primes:
+            patches = content.view(torch.float32)[: prompt.patches.size].view(prompt.patches.shape)
+            own.history[slot, :count].copy_(patches)
+            if (primer := prompt.primer) and not plan.primes:
                 self._prime(slots[row : row + 1], own.patches[slot], primer, own)
 
     @torch.inference_mode()
@@ -159,7 +161,7 @@ class VoxCPM(SpeechModel):
         content = content.view(-1, self.step_bytes)[:, : self._patch.nbytes].contiguous().view(self._patch.dtype)
         patches = upload(content.view(-1, *self._patch.shape), self.backend.device)
         own.history[slot, known : known + len(patches)] = patches
-        own.codec[slot] = 0
+        own.codec[slot].zero_()
         primer = min(prompt.primer + len(patches), self.prompt_layout.context)
         only = upload(torch.tensor([slot]), self.backend.device)
         self._prime(only, own.patches[slot] + len(patches), primer, own)

@@ -17,6 +17,7 @@ from voxcpm_grpc.kernels.conv import streams as conv
 from voxcpm_grpc.kernels.conv.reference import Depthwise, Pointwise, Snake
 from voxcpm_grpc.kernels.conv.state import BLOCK, load_windows, store_windows
 from voxcpm_grpc.kernels.cuda.compiler import suppress_unavailable
+from voxcpm_grpc.models.base import upload
 from voxcpm_grpc.models.voxcpm.codec import vae
 from voxcpm_grpc.models.voxcpm.kernels.residual_units import ResidualUnits
 
@@ -174,7 +175,7 @@ def _lay_out(windows: tuple[Window, ...], frames: int, device: torch.device) -> 
         for begin in range(0, size, BLOCK):
             runs.append((offset + begin, start + begin, start + new + begin, min(BLOCK, size - begin)))
         offset, start = offset + size, -(-(start + size + new) // ALIGNMENT) * ALIGNMENT
-    return Layout(windows, tuple(starts), start, torch.tensor(runs, dtype=torch.int32).to(device))
+    return Layout(windows, tuple(starts), start, upload(torch.tensor(runs, dtype=torch.int32), device))
 
 
 def _take(modules: list, kind: type):
