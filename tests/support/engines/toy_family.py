@@ -24,6 +24,7 @@ from voxcpm_grpc.attention import PagedKV
 from voxcpm_grpc.checkpoint import fingerprint
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.models import base
+from voxcpm_grpc.models.footprint import Footprint
 from voxcpm_grpc.request import Arrays, Conditioning, ModelInfo, Request, Role, Sampling, VoicePart
 
 PRIME, CODES, CARRIES, END = 65521, 1021, 509, 13
@@ -366,10 +367,10 @@ def load_toy(directory: Path, config: Mapping[str, Any], options: base.LoadOptio
     return Toy(info, options.device)
 
 
-def toy_footprint(config: Mapping[str, Any], options: base.LoadOptions) -> base.Footprint:
+def toy_footprint(config: Mapping[str, Any], options: base.LoadOptions) -> Footprint:
     layout = base.KVLayout(layers=1, heads=1, head_dim=4, dtype=torch.bfloat16)
     sizes = {"weights": 0, "adapters": 0, "codec": 0, "single_stream": 0, "slot": 13 * MAX_LEN, "working": 1 << 20}
-    return base.Footprint(**sizes, layout=layout, positions=config["positions"])
+    return Footprint(**sizes, layout=layout, positions=config["positions"])
 
 
 @dataclass(frozen=True)
