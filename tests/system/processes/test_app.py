@@ -50,6 +50,7 @@ SERVE = (
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE = "voxcpm_grpc.v1.VoxCPMService"
 LONGER_THAN_A_MOMENT = 0.2  # without a new call, for which a server that ends waits
+LOST_SECONDS = 60.0  # deadline of calls that gRPC may lose
 
 
 @dataclass
@@ -142,10 +143,12 @@ def test_termination_lets_open_streams_finish(process):
     assert next(updates).status == NOT_SERVING
     with pytest.raises(grpc.RpcError) as caught:
         while True:  # the server serves new calls until none has come for a moment
-            process.stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=HANG_SECONDS)
+            process.stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=LOST_SECONDS)
             time.sleep(LONGER_THAN_A_MOMENT)
-    # gRPC cancels a call that arrives after its server has shut down and before the client knows.
-    assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+    # gRPC loses a call that arrives in the milliseconds in which its server stops: it cancels it, or leaves it to its
+    # deadline (github.com/grpc/grpc/issues/41785).
+    lost = grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED
+    assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, *lost)
     assert list(updates) == []
     stream.resume()
     assert list(speech)[-1].summary.segments == 2
