@@ -141,7 +141,7 @@ class Answer:
 
 
 def serve(engine: Engine, load: Load) -> tuple[list[Answer], float]:
-    """Serve a load. Returns all requests and the seconds that it took. Streams that are then left are cancelled."""
+    """Serve a load. Returns all answers and the seconds that it took. Streams that are then left are cancelled."""
     answers: dict[str, Answer] = {}
     began = perf_counter()
     while not load.ended:
@@ -174,7 +174,7 @@ def serve(engine: Engine, load: Load) -> tuple[list[Answer], float]:
 
 
 def row(loop: str, level: float, answers: list[Answer], seconds: float, step_seconds: float) -> Row:
-    """The row of a load, from all its requests. step_seconds: audio of a chunk."""
+    """The row of a load, from all its answers. step_seconds: audio of a chunk."""
     ended = [one for one in answers if one.ended]
     first = sorted(one.chunks[0] - one.due for one in ended)
     slot = sorted(one.admitted - one.due for one in ended)

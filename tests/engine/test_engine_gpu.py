@@ -222,6 +222,7 @@ def test_streams_that_are_swapped_out_make_the_same_audio(monkeypatch, graphs, l
 def test_no_step_waits_for_the_device(graphs):
     """With voices, swaps, prompts that join, more of them than are primed at once, and steps of another engine."""
     eng = engine(slots=11, graphs=graphs)
+    address = eng.runner._staging.memory.data_ptr()
     for turn in range(2):  # the first turn compiles and allocates
         with no_waits() if turn else nullcontext():
             for number in range(10):
@@ -241,6 +242,7 @@ def test_no_step_waits_for_the_device(graphs):
                     eng.step()
         assert all(finished(outcome) for outcome in outcomes.values()) and len(outcomes) == 18
     assert eng.stats().swaps > 0 and at_rest(eng)
+    assert not graphs or eng.runner._staging.memory.data_ptr() == address  # captured prefills read there
 
 
 def test_a_swap_does_not_wait_for_the_device():

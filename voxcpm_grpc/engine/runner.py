@@ -229,7 +229,9 @@ class Runner:
     def _prime(self, sequences: list[Sequence]) -> None:
         """Let new streams continue the speech of their prompts. A GPU still prefills meanwhile."""
         slots = [one.slot for one in sequences if one.plan.primes and not one.history]
-        for first in range(0, len(slots), self.model.primed_at_once) if slots else ():
+        if not slots:
+            return
+        for first in range(0, len(slots), self.model.primed_at_once):
             group = np.array(slots[first : first + self.model.primed_at_once])
             if self._graphs is not None:
                 self._graphs.prime(group)

@@ -101,9 +101,9 @@ class Plan:
     ran_on_steps: float = math.inf  # a generation of this many steps ran on
     ready_steps: float = math.inf  # steps that the text so far allows
     variant: Hashable = None  # SpeechModel.variants has it; streams of the same one generate together
-    waits_for_audio: bool = False  # `open` or `prime` uses memory that `decode` uses, too
+    waits_for_audio: bool = False  # `open` uses memory that `decode` uses, too
     reads_slot: bool = False  # the prefill reads what `open` writes
-    primes: bool = False  # `prime` follows the prefill
+    primes: bool = False  # `prime` follows the prefill, and uses that memory
 
 
 class Opened(NamedTuple):

@@ -3,13 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from support.engines.checkpoints import TINY
 
-from voxcpm_grpc.engine.device.rows import flat_sizes
-from voxcpm_grpc.engine.device.slots import Slots
-from voxcpm_grpc.engine.device.staging import Staging, prefill_numbers
-from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.loading import load_model
+from voxcpm_grpc.engine.device.staging import Staging
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -17,14 +12,6 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 @pytest.fixture(params=DEVICES)
 def staging(request) -> Staging:
     return Staging(40, torch.device(request.param))
-
-
-def test_the_numbers_of_a_prefill_fit():
-    model = load_model(TINY, LoadOptions(device=torch.device("cpu"), dtype=torch.float32, max_slots=2))
-    slots = Slots.allocate(model, 2, 4, torch.device("cpu"))
-    rows = sum(flat_sizes(8, 3, model.columns))
-    others = 3 * 8, 3 * slots.opening_size, 2 * 3 * 4  # encoded rows, new streams, pages
-    assert prefill_numbers(slots, model.columns, 8) == rows + sum(others)
 
 
 def test_arrays_lie_one_after_another(staging):

@@ -15,7 +15,7 @@ from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.footprint import Footprint
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
 from voxcpm_grpc.models.voxcpm.codec.codec import VoxCPMCodec
-from voxcpm_grpc.models.voxcpm.codec.vae import Decoder, build_decoder, build_encoder, decoder_context
+from voxcpm_grpc.models.voxcpm.codec.vae import Decoder, build_decoder, build_encoder, context_patches
 from voxcpm_grpc.models.voxcpm.config.parse import parse_config
 from voxcpm_grpc.models.voxcpm.family import architecture_of
 from voxcpm_grpc.models.voxcpm.flow.persistent import encoder_weights, flow_weights
@@ -61,8 +61,8 @@ def voxcpm_footprint(content: Any, options: LoadOptions) -> Footprint:
     codec = VoxCPMCodec(config.vae, config.patch_size, encoder, decoder, nowhere)
     info: Any = _Positions(positions)
     model = VoxCPM(config, info, cast(Any, None), networks, cast(Any, None), cast(Any, None), codec, backend)
-    # Streams that are primed decode `context` patches each, where those of a step decode one.
-    primed = min(options.max_slots, PRIMED_AT_ONCE["cuda"]) * -(-decoder_context(config.vae) // config.patch_size)
+    # Streams that are primed decode all of these patches, where those of a step decode one.
+    primed = min(options.max_slots, PRIMED_AT_ONCE["cuda"]) * context_patches(config.vae, config.patch_size)
     scaled = WORKING_BASE - LIBRARIES + max(options.max_slots, primed) * WORKING_PER_SLOT
     return Footprint(
         weights=bytes_of(networks) - bytes_of(banks) + bytes_of(model.rope),

@@ -17,7 +17,7 @@ from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm import lora
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
 from voxcpm_grpc.models.voxcpm.codec.codec import VoxCPMCodec
-from voxcpm_grpc.models.voxcpm.codec.vae import Decoder, StreamingDecoder, build_decoder, build_encoder, decoder_context
+from voxcpm_grpc.models.voxcpm.codec.vae import Decoder, StreamingDecoder, build_decoder, build_encoder, context_patches
 from voxcpm_grpc.models.voxcpm.compiled import parts
 from voxcpm_grpc.models.voxcpm.compiled.files import Compiled, CompiledFiles
 from voxcpm_grpc.models.voxcpm.config.abilities import ENDS, LATENTS, abilities, sampling_options
@@ -77,7 +77,7 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
     layout = PromptLayout(
         tokenize=tokenizer,
         patch_shape=(config.patch_size, config.feat_dim),
-        context=-(-decoder_context(config.vae) // config.patch_size),
+        context=context_patches(config.vae, config.patch_size),
     )
     members = networks, flow, encode_patch, codec, backend, banks
     return VoxCPM(config, info, layout, *members, compile_command, options.timesteps)

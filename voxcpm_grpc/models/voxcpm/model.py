@@ -136,8 +136,10 @@ class VoxCPM(SpeechModel):
 
     def content(self, plan: Plan) -> np.ndarray:
         """The patches of the prompt, float32 [A, P, D], with a zero behind an odd number of values."""
-        values = plan.own.patches.reshape(-1)
-        return np.pad(values, (0, values.size % 2)).view(np.int64)
+        values: np.ndarray = plan.own.patches.reshape(-1)
+        if values.size % 2:
+            values = np.append(values, np.float32(0))
+        return values.view(np.int64)
 
     @torch.inference_mode()
     def open(self, slots: Tensor, opened: Sequence[Opened], state: SlotState) -> None:

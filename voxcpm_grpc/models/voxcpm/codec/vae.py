@@ -217,6 +217,11 @@ def decoder_context(config: VAEConfig) -> int:
     return 6 - first  # so does the first convolution
 
 
+def context_patches(config: VAEConfig, patch_size: int) -> int:
+    """The number of past patches on which the audio of a patch depends."""
+    return -(-decoder_context(config) // patch_size)
+
+
 class Decoder(Protocol):
     """A decoder of latents; `StreamingDecoder` documents its members."""
 
