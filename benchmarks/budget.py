@@ -26,7 +26,7 @@ from benchmarks.measuring.environment import ROOT
 from benchmarks.measuring.flags import command_parser
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
-from voxcpm_grpc.request import AudioChunk
+from voxcpm_grpc.events import AudioChunk
 from voxcpm_grpc.settings.engine import EngineSettings
 
 TINY = ROOT / "tests" / "checkpoints" / "tiny"

@@ -28,9 +28,10 @@ from support.servers.running import serving
 from support.servers.waiting import until
 
 from voxcpm_client import Client
+from voxcpm_grpc.events import AudioChunk
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
-from voxcpm_grpc.request import AudioChunk, Conditioning, Request, Role, Sampling
+from voxcpm_grpc.request import Conditioning, Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.main import LoadEngine
 

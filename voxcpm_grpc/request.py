@@ -1,4 +1,4 @@
-"""Requests and their results: frozen values with numpy arrays, shared by fronts and engines."""
+"""Requests, and the models that they are for: frozen values with numpy arrays, shared by fronts and engines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
-import msgspec
 import numpy as np
 
 from voxcpm_grpc.abilities import Abilities, AbilityName, Ends, LatentShape, Option, unknown_speaker
@@ -19,8 +18,6 @@ RISE_CHUNKS = 6
 MAX_SEED = 2**63 - 1
 MAX_DRAWN_SEED = 2**53 - 1
 """The largest seed that a server draws, which clients read exactly whose numbers are doubles, as in JavaScript."""
-NOT_SPOKEN = -1
-"""The number of silent steps after speech, before there was speech."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +166,9 @@ class Request:
     The noise depends on seed, `turn` and `segment`, so that segments differ and a repeated request sounds the same.
     `keep_speech` requests the speech at the end, with which the next segment can continue. `continues` means that audio
     of an earlier segment was sent, and a full queue accepts the request; `lead_seconds` of that audio are still to be
-    played. A batch request gets a slot after all interactive ones, and gives it up to them. `log_id` is the RPC's id.
-    More text follows an `open` request. A text that `arrives` is read while it is spoken, also where it comes whole.
+    played, and a second of speech is heard for 1 / `speed` seconds. A batch request gets a slot after all interactive
+    ones, and gives it up to them. `log_id` is the RPC's id. More text follows an `open` request. A text that `arrives`
+    is read while it is spoken, also where it comes whole.
     """
 
     id: str
@@ -184,6 +182,7 @@ class Request:
     keep_speech: bool = False
     continues: bool = False
     lead_seconds: float = 0.0
+    speed: float = 1.0
     log_id: str = ""
     priority: Priority = Priority.INTERACTIVE
     open: bool = False
@@ -192,66 +191,6 @@ class Request:
     @property
     def is_batch(self) -> bool:
         return self.priority is Priority.BATCH
-
-
-class FinishReason(StrEnum):
-    """The reason for the end of a segment."""
-
-    STOP = "stop"  # the model ended the speech
-    MAX_STEPS = "max_steps"  # the request or its text length sets this limit
-    SILENCE = "silence"  # the request allows no more silent patches after speech
-
-
-class History(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps that one engine has made of a stream, behind which another one goes on."""
-
-    steps: bytes  # bytes of the model, `SpeechModel.step_bytes` for each step
-    chunks: int  # chunks of audio that they have made
-    silent: int = NOT_SPOKEN  # silent steps after speech
-
-
-# Events are tagged structs, so that messages between processes carry them as they are.
-
-
-class Admitted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The request has a slot. Sent once, before its audio."""
-
-    queue_seconds: float
-    prompt_tokens: int  # positions of the prompt
-    cached_tokens: int  # positions of these, found in the prefix cache
-
-
-class AudioChunk(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """The audio of one step, and what another engine needs of it to go on with the stream: see `History`."""
-
-    index: int  # steps before it
-    samples: np.ndarray  # float32 [samples] at the model's output rate
-    steps: bytes = b""  # bytes of this step, behind those of the steps without audio since the last chunk
-    silent: int = NOT_SPOKEN  # silent steps after speech
-    last: bool = False  # the speech ends with it
-
-
-class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The end of a request. Sent once, after its audio."""
-
-    reason: FinishReason
-    steps: int
-    engine_seconds: float  # seconds in a slot
-    speech: VoicePart | None = None  # the text is left out if the request keeps it
-    ran_on: bool = False  # it has `steps_per_token` for its text or more, as speech that goes wrong often has
-    unread: str = ""  # the model has not read this end of the text
-    characters: int = 0  # all its text so far has so many
-
-
-class CodecChunk(msgspec.Struct, frozen=True, tag=True):
-    """A part of the result of a codec job. Parts come in order, and the last one is empty."""
-
-    array: np.ndarray  # samples float32 [samples], or a part of an array of a voice
-    last: bool
-    name: str = ""  # the array of a voice has this name
-
-
-Event = Admitted | AudioChunk | Finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +219,11 @@ class ModelInfo:
     dtype: str
     codec_dtype: str
     languages: tuple[str, ...] = ()  # the model claims to speak these BCP 47 tags; empty: it makes no claim
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of audio of a step."""
+        return self.samples_per_step / self.output_sample_rate
 
     def can(self, ability: AbilityName) -> bool:
         return not getattr(self.abilities, ability)

@@ -31,7 +31,8 @@ from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.engine.start.compilation import compile_now
-from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, Request, Role
+from voxcpm_grpc.events import Admitted, AudioChunk, CodecChunk, Finished
+from voxcpm_grpc.request import Adapter, Request, Role
 from voxcpm_grpc.settings.engine import EngineSettings
 
 UPLOAD = "upload"  # id of the codec job beside the streams
@@ -70,7 +71,7 @@ def run_burst(engine: Engine, burst: list[Request], upload: np.ndarray) -> Row:
                 case _:
                     raise RuntimeError(f"stream {id}: {event}")
     engine.cancel(UPLOAD)
-    step_seconds = engine.info.samples_per_step / engine.info.output_sample_rate
+    step_seconds = engine.info.step_seconds
     return bursts.row(list(arrivals.values()), step_seconds, prompt_tokens=prompt, cached_prefix_tokens=cached)
 
 
@@ -143,7 +144,7 @@ def write(path: Path, engine: Engine, settings: EngineSettings, rows: Sequence[R
         "versions": versions("torch", "triton") | {"dtype": engine.info.dtype},
         "memory_gib": gpu_memory_gib() if engine.info.device.startswith("cuda") else None,
         "kv_gib": pages * engine.model.layout.bytes_per_position / 2**30,
-        "step_audio_ms": 1e3 * engine.info.samples_per_step / engine.info.output_sample_rate,
+        "step_audio_ms": 1e3 * engine.info.step_seconds,
         "rows": [asdict(row) for row in rows],
     }
     path.write_text(json.dumps(table, indent=2) + "\n")

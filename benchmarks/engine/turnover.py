@@ -32,7 +32,8 @@ from benchmarks.measuring.statistics import late, quantile
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished, Request
+from voxcpm_grpc.events import Admitted, AudioChunk, Finished
+from voxcpm_grpc.request import Request
 from voxcpm_grpc.settings.engine import EngineSettings
 
 
@@ -253,7 +254,7 @@ def main() -> None:
     engine = load_engine(resolve(options.model), options.model, settings)
     if options.join_from is not None:
         engine.join_from = options.join_from
-    step_seconds = engine.info.samples_per_step / engine.info.output_sample_rate
+    step_seconds = engine.info.step_seconds
     rows, asked = [], endless_requests(0, options)
     print(HEADINGS)
     with torch.inference_mode():

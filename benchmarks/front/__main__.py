@@ -42,10 +42,11 @@ from benchmarks.measuring.flags import add_output_flags, command_parser, integer
 from benchmarks.serving.clients import HEAD_START, ClientProcesses, default_processes
 from benchmarks.serving.requests import RequestShape, UserRequests, closed_loop
 from voxcpm_grpc.aio.event_loops import loop_factory
+from voxcpm_grpc.events import Event
 from voxcpm_grpc.pool.engine_call import WAIT_SECONDS, EngineCall
 from voxcpm_grpc.pool.engine_pool import WINDOW_CHUNKS, EnginePool
 from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
-from voxcpm_grpc.request import Event, Request
+from voxcpm_grpc.request import Request
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.operation import MetricsSettings
 from voxcpm_grpc.settings.schema import Settings

@@ -23,13 +23,14 @@ from benchmarks.front.paced_engine import INFO, STEP
 from benchmarks.measuring.environment import command
 from benchmarks.measuring.flags import command_parser, integers
 from voxcpm_grpc.aio.event_loops import freeze_objects, loop_factory
+from voxcpm_grpc.events import Admitted, AudioChunk, Finished, FinishReason
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import CallEvent, Command, Report, Submit
 from voxcpm_grpc.machine.memory import keep_freed_memory
 from voxcpm_grpc.pool.adapter_catalog import AdapterNames
 from voxcpm_grpc.pool.directory import EngineListener
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, FinishReason, VoicePart
+from voxcpm_grpc.request import Adapter, Conditioning, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.app import KEPT_BLOCK, KEPT_BYTES

@@ -23,10 +23,10 @@ import numpy as np
 from benchmarks.front.paced_engine import INFO
 from benchmarks.measuring.environment import command
 from benchmarks.measuring.flags import command_parser, integers
+from voxcpm_grpc.events import AudioChunk, Event
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import CallEvent, Cancel, Report
 from voxcpm_grpc.pool.engine_call import EngineCall, KeptSteps
-from voxcpm_grpc.request import AudioChunk, Event
 
 ROUNDS = 50  # of each measurement: one takes a few tenths of a millisecond
 

@@ -15,19 +15,8 @@ import numpy as np
 from voxcpm_grpc.abilities import Abilities, Ends, Option
 from voxcpm_grpc.engine.scheduling.adapters import Adapters
 from voxcpm_grpc.errors import VoxCPMError
-from voxcpm_grpc.request import (
-    Admitted,
-    AudioChunk,
-    CodecChunk,
-    Event,
-    Finished,
-    FinishReason,
-    History,
-    ModelInfo,
-    Request,
-    Role,
-    Stats,
-)
+from voxcpm_grpc.events import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, History
+from voxcpm_grpc.request import ModelInfo, Request, Role, Stats
 
 INFO = ModelInfo(
     name="paced",
@@ -91,7 +80,7 @@ class PacedEngine:
         """Every request fits."""
 
     def add(self, request: Request, limit: int, history: History | None = None) -> None:
-        step_seconds = self.info.samples_per_step / self.info.output_sample_rate
+        step_seconds = self.info.step_seconds
         steps = max(request.sampling.min_steps or 0, math.ceil(len(request.text) / CHARACTERS_A_SECOND / step_seconds))
         stream = _Stream(request, limit, min(steps, request.sampling.max_steps or steps))
         stream.resumed = 0 if history is None else history.chunks

@@ -41,7 +41,7 @@ from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.engine.device.graphs import generate_buckets
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
-from voxcpm_grpc.request import AudioChunk
+from voxcpm_grpc.events import AudioChunk
 from voxcpm_grpc.settings.engine import EngineSettings
 
 SETTLE, TIMED, WARM, TRACED = 4, 30, 3, 10  # steps: before any measurement, timed, while the profiler starts, traced

@@ -8,7 +8,8 @@ import numpy as np
 
 from benchmarks.front.paced_engine import INFO, PacedEngine
 from benchmarks.word_times.flite import RATE, VOICES, say
-from voxcpm_grpc.request import History, ModelInfo, Request
+from voxcpm_grpc.events import History
+from voxcpm_grpc.request import ModelInfo, Request
 
 STEP_SECONDS = 0.16
 SPEAKING = replace(

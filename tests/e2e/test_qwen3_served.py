@@ -15,7 +15,8 @@ from support.servers.running import ADMIN, Server, serving
 from voxcpm_client import Client, FailedPrecondition, NotFound
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.audio.uploads import decode
-from voxcpm_grpc.request import Conditioning, FinishReason, Request, Role, Sampling, VoicePart, joined
+from voxcpm_grpc.events import FinishReason
+from voxcpm_grpc.request import Conditioning, Request, Role, Sampling, VoicePart, joined
 
 TEXT, NEXT = "The quick brown fox.", "Hello world, and all."
 WORDS = "Hello world is over the lazy dog. "

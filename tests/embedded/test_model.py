@@ -20,7 +20,8 @@ from voxcpm_grpc.audio import BadAudio, wav_bytes
 from voxcpm_grpc.embedded.async_model import AsyncModel, Samples
 from voxcpm_grpc.embedded.model import Model
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, StartupError, Unavailable
-from voxcpm_grpc.request import AudioChunk, Request, Sampling
+from voxcpm_grpc.events import AudioChunk
+from voxcpm_grpc.request import Request, Sampling
 
 SHORT = Sampling(seed=3, min_steps=0, max_steps=4)
 LONG = Sampling(min_steps=100, max_steps=200, inference_timesteps=4)

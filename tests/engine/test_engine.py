@@ -28,7 +28,8 @@ from support.engines.voice_parts import latents_of, voice_part
 
 from voxcpm_grpc.engine import runner
 from voxcpm_grpc.errors import Internal, InvalidRequest, Unavailable
-from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Request, Role, Sampling
+from voxcpm_grpc.events import Admitted, AudioChunk
+from voxcpm_grpc.request import Conditioning, Request, Role, Sampling
 
 TOLERANCE = 1e-4
 

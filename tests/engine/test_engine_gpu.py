@@ -29,11 +29,12 @@ from support.engines.waits import no_waits
 
 from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.events import AudioChunk, History
 from voxcpm_grpc.kernels.launch.graph import Priority, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.loading import load_model
 from voxcpm_grpc.models.voxcpm.codec.codec import VoxCPMCodec
-from voxcpm_grpc.request import AudioChunk, Conditioning, History, Request, Role, Sampling
+from voxcpm_grpc.request import Conditioning, Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 pytestmark = pytest.mark.gpu

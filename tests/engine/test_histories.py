@@ -14,7 +14,8 @@ from support.engines.toy_engines import asks, check, toy_engine
 
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import Internal
-from voxcpm_grpc.request import NOT_SPOKEN, Admitted, AudioChunk, FinishReason, History, Request
+from voxcpm_grpc.events import NOT_SPOKEN, Admitted, AudioChunk, FinishReason, History
+from voxcpm_grpc.request import Request
 
 TOLERANCE = 1e-4
 LAST_STEPS = 11

@@ -23,7 +23,8 @@ from support.engines.tiny import (
 )
 
 from voxcpm_grpc.errors import Internal
-from voxcpm_grpc.request import Admitted, AudioChunk, Request, Sampling
+from voxcpm_grpc.events import Admitted, AudioChunk
+from voxcpm_grpc.request import Request, Sampling
 
 pytestmark = pytest.mark.thorough
 

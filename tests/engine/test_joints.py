@@ -11,9 +11,10 @@ import torch
 from support.engines.checkpoints import VOICE
 
 from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.events import AudioChunk, History
 from voxcpm_grpc.models.base import LoadOptions, SpeechModel
 from voxcpm_grpc.models.loading import load_model
-from voxcpm_grpc.request import AudioChunk, History, Request, Sampling
+from voxcpm_grpc.request import Request, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 TEXT = "The quick brown fox jumps over the lazy dog, and nobody minds it at all."

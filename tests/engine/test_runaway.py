@@ -7,8 +7,9 @@ import pytest
 from support.engines.tiny import engine, finished, mixed_requests, run
 
 from voxcpm_grpc.engine.scheduling.sequence import SILENCE_RMS, Sequence
+from voxcpm_grpc.events import FinishReason
 from voxcpm_grpc.models.base import Plan
-from voxcpm_grpc.request import FinishReason, Request, Sampling
+from voxcpm_grpc.request import Request, Sampling
 
 
 def sequence(**sampling: int) -> Sequence:

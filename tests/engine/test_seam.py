@@ -18,7 +18,8 @@ from support.engines.toy_family import SAMPLES, Toy, expected
 from voxcpm_grpc.engine.runner import InFlight
 from voxcpm_grpc.engine.scheduling import sequence
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, QueueFull, TooLong
-from voxcpm_grpc.request import Conditioning, FinishReason, Request, Role, Sampling, VoicePart
+from voxcpm_grpc.events import FinishReason
+from voxcpm_grpc.request import Conditioning, Request, Role, Sampling, VoicePart
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["audio in time", "late audio"])

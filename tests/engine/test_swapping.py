@@ -13,7 +13,8 @@ from support.engines.tiny import Outcome, at_rest, collect, engine, finished, la
 
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import Exhausted, Internal, Unavailable
-from voxcpm_grpc.request import Finished, Request, Sampling
+from voxcpm_grpc.events import Finished
+from voxcpm_grpc.request import Request, Sampling
 
 pytestmark = pytest.mark.thorough
 

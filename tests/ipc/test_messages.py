@@ -21,19 +21,10 @@ from voxcpm_grpc.errors import (
     TooLong,
     VoxCPMError,
 )
+from voxcpm_grpc.events import Admitted, AudioChunk, CodecChunk, Finished, FinishReason
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc import messages as m
-from voxcpm_grpc.request import (
-    Admitted,
-    AudioChunk,
-    CodecChunk,
-    Conditioning,
-    Finished,
-    FinishReason,
-    Request,
-    Role,
-    Sampling,
-)
+from voxcpm_grpc.request import Conditioning, Request, Role, Sampling
 
 LATENTS = np.random.default_rng(1).standard_normal((3, 4, 8)).astype(np.float32)
 REQUEST = Request(

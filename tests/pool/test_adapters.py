@@ -8,6 +8,7 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.doubles.fake_engine import MakeFake, request, write_lora
 from support.doubles.pools import Launcher, RecordedPool, everything, patient, pool_of, started
@@ -23,9 +24,10 @@ from voxcpm_grpc.errors import (
     StartupError,
     Unavailable,
 )
+from voxcpm_grpc.events import AudioChunk
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines import supervisor
-from voxcpm_grpc.request import Adapter, AudioChunk
+from voxcpm_grpc.request import Adapter
 
 QUICK = patient(restart_seconds=0.2)
 
@@ -38,7 +40,8 @@ async def register(pool: EnginePool, name: str, directory: Path) -> Adapter:
 async def sound(pool: EnginePool, adapter: Adapter | None, id: str = "r", steps: int = 3) -> list[float]:
     """The value of each chunk of a request with an adapter."""
     events = await everything(pool.generate(request(id, steps, adapter=adapter)))
-    return [float(event.samples[0]) for event in events if isinstance(event, AudioChunk)]
+    made = [event for event in events if isinstance(event, AudioChunk)]
+    return [float(chunk[0]) for event in made for chunk in np.split(event.samples, event.chunks)]
 
 
 def names(pool: EnginePool) -> list[str]:

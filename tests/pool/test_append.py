@@ -14,10 +14,11 @@ from support.engines.toy_family import expected
 from support.servers.waiting import until
 
 from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.events import AudioChunk, Finished
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import Append, CallEvent, Cancel, Command, Detach, Failed, Submit
 from voxcpm_grpc.ipc.sockets import OWNER
-from voxcpm_grpc.request import AudioChunk, Finished, Request, Sampling
+from voxcpm_grpc.request import Request, Sampling
 from voxcpm_grpc.worker.dispatcher import Dispatcher
 from voxcpm_grpc.worker.heartbeat import StepTimer
 

@@ -18,9 +18,10 @@ from support.engines.killable_engines import KillableEngines, pool_over
 from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Reason
+from voxcpm_grpc.events import Event
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Event, Priority, Sampling
+from voxcpm_grpc.request import Priority, Sampling
 
 
 @contextlib.asynccontextmanager

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from voxcpm_grpc.errors import Aborted
+from voxcpm_grpc.events import Admitted, AudioChunk, Event, Finished, FinishReason
 from voxcpm_grpc.ipc.messages import Allow, Append, Cancel
 from voxcpm_grpc.pool.engine_call import EngineCall
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason
 
 ADMITTED = Admitted(queue_seconds=0.0, prompt_tokens=1, cached_tokens=0)
 FINISHED = Finished(reason=FinishReason.STOP, steps=3, engine_seconds=0.0)

@@ -12,16 +12,27 @@ import numpy as np
 import pytest
 from support.clients.whole_streams import assert_whole, refused, speaking, until_error
 from support.doubles.fake_engine import MakeFake, carries, refuse_to_start, request
-from support.doubles.pools import Launcher, all_ready, everything, health_is, patient, pool_of, started, steps_reach
+from support.doubles.pools import (
+    Launcher,
+    all_ready,
+    chunks_of,
+    everything,
+    health_is,
+    patient,
+    pool_of,
+    started,
+    steps_reach,
+)
 from support.engines.voice_parts import latents_of, voice_part
 from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, StartupError, Unavailable
+from voxcpm_grpc.events import Admitted, AudioChunk
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines import supervisor
 from voxcpm_grpc.pool.engines.local import EngineProcess
-from voxcpm_grpc.request import Admitted, AudioChunk, Role
+from voxcpm_grpc.request import Role
 
 QUICK = patient(restart_seconds=0.2)
 NEVER = patient(restart_seconds=0.1, restart_limit=1)
@@ -228,11 +239,11 @@ async def test_replicas_are_added_and_removed():
         await asyncio.sleep(0)
         for i in range(4):
             assert_whole(await everything(pool.generate(request(f"r{i}", 3))), 3)
-        assert len(await everything(on_b)) == 299 + 1
+        assert chunks_of(await everything(on_b)) == 299
         await asyncio.wait_for(leaving, HANG_SECONDS)
         assert [one.name for one in pool.replicas] == ["a"]
         assert not b.is_running
-        assert len(await everything(on_a)) == 299 + 1
+        assert chunks_of(await everything(on_a)) == 299
 
 
 async def test_a_removal_moves_the_streams_to_the_others():

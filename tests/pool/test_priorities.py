@@ -9,8 +9,9 @@ from support.doubles.fake_engine import MakeFake, request
 from support.doubles.pools import everything, patient, pool_of
 
 from voxcpm_grpc.errors import QueueFull, QueueTooLong
+from voxcpm_grpc.events import Admitted
 from voxcpm_grpc.pool.balancer import Room
-from voxcpm_grpc.request import Admitted, Priority, Request
+from voxcpm_grpc.request import Priority, Request
 
 BOOK = "A long story that takes its time. " * 200
 

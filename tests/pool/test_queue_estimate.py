@@ -11,9 +11,10 @@ from support.doubles.fake_engine import MakeFake, request
 from support.doubles.pools import everything, patient, pool_of
 
 from voxcpm_grpc.errors import QueueTooLong
+from voxcpm_grpc.events import Admitted, AudioChunk
 from voxcpm_grpc.ipc.messages import EngineStats
 from voxcpm_grpc.pool.estimates import Capacity, StepTime, seconds_until_slot
-from voxcpm_grpc.request import Admitted, AudioChunk, Stats
+from voxcpm_grpc.request import Stats
 
 BOOK = "A long story that takes its time. " * 30  # 3,600 steps, or 72 s and more
 ONE_SLOT = MakeFake(slots=1, step_seconds=0.02)  # as long as the audio of a step, so that no stream gets ahead

@@ -17,7 +17,8 @@ from support.doubles.pools import Launcher, RecordedPool, everything, health_is,
 from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.errors import Exhausted, Reason, Unavailable
-from voxcpm_grpc.request import Admitted, Finished, Role
+from voxcpm_grpc.events import Admitted, Finished
+from voxcpm_grpc.request import Role
 
 QUICK = patient(restart_seconds=0.1)
 

@@ -10,9 +10,9 @@ from support.doubles.pools import patient, pool_of
 from support.servers.waiting import until
 
 from voxcpm_grpc.errors import Exhausted, QueueFull
+from voxcpm_grpc.events import Admitted
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.replica import Replica
-from voxcpm_grpc.request import Admitted
 
 
 def room(replica: Replica) -> Room:

@@ -17,11 +17,12 @@ from support.engines.toy_family import expected
 from support.servers.waiting import until
 
 from voxcpm_grpc.errors import Exhausted, Reason, Unavailable
+from voxcpm_grpc.events import Admitted, AudioChunk, Event, Finished
 from voxcpm_grpc.pool import engine_call
 from voxcpm_grpc.pool.balancer import Room, work_of
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, Request, Sampling
+from voxcpm_grpc.request import Request, Sampling
 
 ASK = Request(id="a", text=TEXT, sampling=Sampling(seed=4, min_steps=20))
 SOME = "the quick brown "  # two words are complete

@@ -27,22 +27,11 @@ from support.servers.waiting import HANG_SECONDS, until
 from voxcpm_grpc.aio.threads import IoThreads
 from voxcpm_grpc.audio.uploads import DecodePool
 from voxcpm_grpc.errors import TooLong
+from voxcpm_grpc.events import Admitted, AudioChunk, Event, Finished, FinishReason
 from voxcpm_grpc.ipc.messages import Registration
 from voxcpm_grpc.models.voxcpm.config.abilities import sampling_options
 from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog, AdapterNames, registered
-from voxcpm_grpc.request import (
-    Adapter,
-    Admitted,
-    AudioChunk,
-    Event,
-    Finished,
-    FinishReason,
-    ModelInfo,
-    Request,
-    Role,
-    VoicePart,
-    content_of,
-)
+from voxcpm_grpc.request import Adapter, ModelInfo, Request, Role, VoicePart, content_of
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings

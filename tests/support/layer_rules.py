@@ -18,6 +18,7 @@ imports:
 helper_process:
 abilities: errors
 request: abilities errors
+events: request
 hub: progress machine errors
 lora_files: hub request errors
 other_systems: errors
@@ -55,25 +56,25 @@ models.voxcpm: models.voxcpm.compiled models.voxcpm.flow models.voxcpm.codec mod
 models.qwen3_tts.config: layers models.qwen3_tts.family abilities errors
 models.qwen3_tts.sampling: layers
 models.qwen3_tts.kernels: models.qwen3_tts.sampling attention layers kernels.conv kernels.rows kernels.launch
-models.qwen3_tts.codec: models.qwen3_tts.kernels models.qwen3_tts.config models.base layers kernels.conv kernels.launch
-    request errors
+models.qwen3_tts.codec: models.qwen3_tts.kernels models.qwen3_tts.config models.base layers kernels.conv
+    kernels.launch request errors
 models.qwen3_tts: models.qwen3_tts.codec models.qwen3_tts.kernels models.qwen3_tts.sampling models.qwen3_tts.config
     models.base models.footprint layers attention kernels.attention kernels.rows checkpoint models.qwen3_tts.family
     request progress errors
 models: models.base models.footprint models.families
-engine.scheduling: models.base kernels.launch lora_files request logs errors
+engine.scheduling: models.base kernels.launch lora_files events request logs errors
 engine.start: models models.base models.footprint request machine errors
-engine.device: engine.start engine.scheduling models.base attention kernels.rows kernels.launch settings request
-    progress errors
+engine.device: engine.start engine.scheduling models.base attention kernels.rows kernels.launch settings events
+    request progress errors
 engine: engine.device engine.start engine.scheduling models models.base attention kernels.launch settings
-    models.families lora_files request progress logs errors machine
-ipc: helper_process request progress logs errors
-worker: ipc engine.load engine.start.compilation engine.scheduling.adapters settings checkpoint request progress logs
-    imports errors machine
-pool: ipc lora_files request progress logs aio errors text
+    models.families lora_files events request progress logs errors machine
+ipc: helper_process events request progress logs errors
+worker: ipc engine.load engine.start.compilation engine.scheduling.adapters settings checkpoint events request
+    progress logs imports errors machine
+pool: ipc lora_files events request progress logs aio errors text
 pool.engines: pool worker ipc helper_process settings lora_files request progress logs aio errors
 pool.ray: pool.engines pool worker ipc settings request progress logs aio errors
-embedded: pool.engines pool audio.uploads audio settings checkpoint request aio errors
+embedded: pool.engines pool audio.uploads audio settings checkpoint events request aio errors
 voxcpm_grpc: embedded errors
 voxcpm_gateway.exchange:
 voxcpm_gateway.config:
@@ -94,12 +95,13 @@ voxcpm_server.front_count: pool.engines settings network
 tools: settings
 benchmarks.measuring:
 benchmarks.pages:
-benchmarks.engine: benchmarks.measuring engine engine.start settings checkpoint lora_files request
+benchmarks.engine: benchmarks.measuring engine engine.start settings checkpoint lora_files events request
 benchmarks.replays: kernels.launch
 benchmarks.trace: benchmarks.replays benchmarks.engine benchmarks.pages benchmarks.measuring engine engine.device
-    models.voxcpm settings checkpoint request
+    models.voxcpm settings checkpoint events
 benchmarks: benchmarks.replays benchmarks.engine benchmarks.measuring tools engine models.voxcpm models.voxcpm.flow
-    models.voxcpm.codec models.voxcpm.kernels models.voxcpm.config layers attention kernels.products settings request
+    models.voxcpm.codec models.voxcpm.kernels models.voxcpm.config layers attention kernels.products settings events
+    request
 benchmarks.report: benchmarks benchmarks.pages benchmarks.measuring checkpoint
 voxcpm_client.status:
 voxcpm_client.errors: voxcpm_client.status text
@@ -144,12 +146,11 @@ tools.engine_digest: voxcpm_client engine settings
 tools.voice: benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring layers
     models.voxcpm.flow models.voxcpm.config
 benchmarks.audible: tools.voice benchmarks.serving voxcpm_client benchmarks.pages benchmarks.measuring audio
-voxcpm_server.text.normalize: voxcpm_server.text.english voxcpm_server.text.chinese ipc helper_process logs
-    errors
+voxcpm_server.text.normalize: voxcpm_server.text.english voxcpm_server.text.chinese ipc helper_process logs errors
 voxcpm_server.text.words: text
-voxcpm_server.values: audio.uploads audio request abilities errors
+voxcpm_server.values: audio.uploads audio events request abilities errors
 voxcpm_server.text: voxcpm_server.values voxcpm_server.text.words voxcpm_server.text.normalize text
-voxcpm_server.wire: voxcpm_server.values voxcpm_server.text.normalize audio.uploads audio v1 settings request
+voxcpm_server.wire: voxcpm_server.values voxcpm_server.text.normalize audio.uploads audio v1 settings events request
     abilities errors text
 voxcpm_server.voices.store: voxcpm_server.values settings request aio errors
 voxcpm_server.voices: voxcpm_server.voices.store voxcpm_server.values voxcpm_server.auth pool audio.uploads audio
@@ -158,11 +159,11 @@ voxcpm_server.speech.words: voxcpm_server.values voxcpm_server.text.words voxcpm
     voxcpm_server.aligners.aligner request
 voxcpm_server.text.segments: voxcpm_server.wire voxcpm_server.text voxcpm_server.values voxcpm_server.text.words
     voxcpm_server.text.normalize voxcpm_server.text.markup
-voxcpm_server.speech.calls: voxcpm_server.text.segments voxcpm_server.values voxcpm_server.text.words pool request
+voxcpm_server.speech.calls: voxcpm_server.text.segments voxcpm_server.values voxcpm_server.text.words pool events
     errors text
 voxcpm_server.speech: voxcpm_server.speech.calls voxcpm_server.speech.words voxcpm_server.text.segments
     voxcpm_server.voices voxcpm_server.wire voxcpm_server.text voxcpm_server.values voxcpm_server.text.words
-    voxcpm_server.aligners pool audio v1 settings request abilities logs aio errors text
+    voxcpm_server.aligners pool audio v1 settings events request abilities logs aio errors text
 voxcpm_server.rpc: voxcpm_server.speech voxcpm_server.values voxcpm_server.auth settings logs network errors text
 benchmarks.segmentation: voxcpm_server.text.segments voxcpm_server.values voxcpm_server.text.words benchmarks.pages
     benchmarks.measuring
@@ -210,11 +211,11 @@ voxcpm_client.cli: voxcpm_client.cli.operate voxcpm_client.cli.inspect voxcpm_cl
     voxcpm_client.cli.terminal voxcpm_client.errors text
 benchmarks.front: voxcpm_server.fronts voxcpm_server.app voxcpm_server.speech voxcpm_server.wire voxcpm_server.values
     benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring
-    voxcpm_server.front_count voxcpm_server.auth v1 pool.engines pool ipc engine.scheduling settings request abilities
-    logs aio errors machine
+    voxcpm_server.front_count voxcpm_server.auth v1 pool.engines pool ipc engine.scheduling settings events request
+    abilities logs aio errors machine
 benchmarks.gateway: benchmarks.front benchmarks.serving voxcpm_client benchmarks.pages benchmarks.measuring
 benchmarks.word_times: benchmarks.front voxcpm_server.app voxcpm_client benchmarks.pages benchmarks.measuring
-    pool.engines pool settings request
+    pool.engines pool settings events request
 benchmarks.event_loop: voxcpm_server.app benchmarks.measuring audio v1 settings
 """
 RULES: Mapping[str, tuple[str, ...]] = {

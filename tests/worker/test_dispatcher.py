@@ -17,10 +17,11 @@ from support.doubles.fake_engine import FakeEngine, carries, request
 from support.servers.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_grpc.errors import Exhausted, Internal, StartupError
+from voxcpm_grpc.events import AudioChunk, Finished
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.ipc.sockets import OWNER, Addresses, EngineSocket
-from voxcpm_grpc.request import AudioChunk, Finished, Request, Role, Sampling
+from voxcpm_grpc.request import Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker import dispatcher, main
 from voxcpm_grpc.worker.dispatcher import Dispatcher
@@ -168,6 +169,21 @@ def test_an_idle_loop_sleeps_until_a_message_arrives(front, engine):
     wait_until(lambda: sleeps(engine))
     front.post(m.Submit(request("b", 1), 10))
     front.until_end_of("b")
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_audio_of_a_stream_that_pauses_waits_for_no_more(front, others):
+    """Also while the engine goes on with another stream. The listener has minutes of audio left."""
+    front.post(*(m.Submit(request("other", 10**6), 10**6) for _ in range(others)))
+    front.post(m.Submit(replace(request("a", 1000), lead_seconds=600.0), 30))
+    ends = [0]
+    while ends[-1] < 30:
+        ends += [one.body.end for one in front.batch() if carries(one, AudioChunk) and one.id == "a"]
+    assert ends == [0, 1, 16, 30]
+    front.post(m.Allow("a", 40))
+    while ends[-1] < 40:
+        ends += [one.body.end for one in front.batch() if carries(one, AudioChunk) and one.id == "a"]
+    assert ends == [0, 1, 16, 30, 40]
 
 
 def test_a_stream_pauses_at_its_limit_and_lets_the_loop_sleep(front, engine):

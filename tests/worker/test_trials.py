@@ -7,9 +7,10 @@ from dataclasses import replace
 from support.doubles.fake_engine import FakeEngine, request
 from support.engines.toy_engines import TEXT, toy_engine
 
+from voxcpm_grpc.events import AudioChunk, History
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import Allow, Begin, CallEvent, Submit, Try, Trying
-from voxcpm_grpc.request import AudioChunk, History, Priority, Request, Sampling
+from voxcpm_grpc.request import Priority, Request, Sampling
 from voxcpm_grpc.worker.dispatcher import Dispatcher
 from voxcpm_grpc.worker.heartbeat import StepTimer
 from voxcpm_grpc.worker.trials import SLOT_SECONDS, STEP_SECONDS, Trials

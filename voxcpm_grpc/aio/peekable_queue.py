@@ -34,17 +34,14 @@ class PeekableQueue(Generic[T]):
         self._items.appendleft(item)
 
     async def get(self) -> T:
-        await self.filled()
-        return self._items.popleft()
-
-    async def filled(self) -> None:
-        """Wait until there is an item. For the consumer only."""
+        """Wait until there is an item, and remove it. For the consumer only."""
         if self._loop is None:
             # The loop is kept, because each call costs a system call in Python 3.11.
             self._loop = asyncio.get_running_loop()
         while not self._items:
             self._filled = self._loop.create_future()
             await self._filled
+        return self._items.popleft()
 
     def peek(self) -> T | None:
         """Return the next item and leave it in the queue; None if the queue is empty."""

@@ -19,9 +19,10 @@ from voxcpm_grpc.audio import AudioFormat, Encoding
 from voxcpm_grpc.audio.uploads import check_voice, decode
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import InvalidRequest, StartupError
+from voxcpm_grpc.events import AudioChunk
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines.local import LocalEngines
-from voxcpm_grpc.request import AudioChunk, Conditioning, ModelInfo, Priority, Request, Role, Sampling, VoicePart
+from voxcpm_grpc.request import Conditioning, ModelInfo, Priority, Request, Role, Sampling, VoicePart
 from voxcpm_grpc.settings.deprecated import deprecations
 from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.schema import Settings
@@ -162,8 +163,8 @@ class AsyncModel:
         )
         async with aclosing(self.pool.generate(self.info.checked(request))) as call:
             async for event in call:
-                if isinstance(event, AudioChunk):
-                    yield event.samples
+                for samples in np.split(event.samples, event.chunks) if isinstance(event, AudioChunk) else ():
+                    yield samples
 
     async def encode_voice(
         self, *, reference: Recording | None = None, prompt: Recording | None = None, transcript: str = ""

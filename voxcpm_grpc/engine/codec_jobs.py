@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.errors import Internal, VoxCPMError
+from voxcpm_grpc.events import CodecChunk
 from voxcpm_grpc.kernels.launch.graph import Priority, stream
 from voxcpm_grpc.kernels.launch.host_copy import HostCopy
-from voxcpm_grpc.request import CodecChunk
 
 logger = logging.getLogger(__name__)
 

@@ -25,9 +25,10 @@ from voxcpm_grpc.engine.scheduling.sequence import NO_LIMIT, Sequence
 from voxcpm_grpc.engine.start.compilation import Compilation
 from voxcpm_grpc.engine.start.warm_up import warm_up
 from voxcpm_grpc.errors import Internal, InvalidRequest, VoxCPMError
+from voxcpm_grpc.events import CodecChunk, Event, Finished, FinishReason, History
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.models.base import SpeechModel
-from voxcpm_grpc.request import CodecChunk, Event, Finished, FinishReason, History, Request, Role, Stats, content_of
+from voxcpm_grpc.request import Request, Role, Stats, content_of
 from voxcpm_grpc.settings.engine import EngineSettings
 
 logger = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ class Engine:
             budget=budget,
             max_queue=settings.max_queue,
             max_len=max_len,
-            step_seconds=info.samples_per_step / info.output_sample_rate,
+            step_seconds=info.step_seconds,
             adapters=self.adapters,
         )
         self.runner = Runner(
@@ -181,10 +182,7 @@ class Engine:
         self.scheduler.check(self.model.plan(self.info.checked(request)))
 
     def cancel(self, id: str) -> None:
-        """End a request or codec job. Later steps do not contain it, and `step` returns no more results of it.
-
-        Unknown ids are ignored.
-        """
+        """End a request or codec job: later steps do not contain it, nor return results of it. Ignores unknown ids."""
         self._jobs.cancel(id)
         self.adapters.cancel(id)
         self._results = [result for result in self._results if result[0] != id]

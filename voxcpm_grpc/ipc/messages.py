@@ -6,9 +6,10 @@ import msgspec
 import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code, reason_of
+from voxcpm_grpc.events import CodecChunk, Event, History
 from voxcpm_grpc.ipc.front_messages import AskFront, AskFronts, FromFront, FrontAnswer, FrontAnswers, ToFronts
 from voxcpm_grpc.progress import Progress
-from voxcpm_grpc.request import Adapter, CodecChunk, Event, History, ModelInfo, Request, Role, Stats
+from voxcpm_grpc.request import Adapter, ModelInfo, Request, Role, Stats
 
 HEARTBEAT_SECONDS = 0.25
 """The interval between two heartbeats of a process."""

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from voxcpm_grpc.aio.peekable_queue import PeekableQueue
 from voxcpm_grpc.errors import VoxCPMError
+from voxcpm_grpc.events import NOT_SPOKEN, Admitted, AudioChunk, CodecChunk, Event, Finished, History
 from voxcpm_grpc.ipc.messages import Allow, Append, Cancel, Command
 from voxcpm_grpc.logs import request_id
 from voxcpm_grpc.pool.balancer import seconds_of
-from voxcpm_grpc.request import NOT_SPOKEN, RISE_CHUNKS, Admitted, AudioChunk, CodecChunk, Event, Finished, History
+from voxcpm_grpc.request import RISE_CHUNKS
 
 
 class KeptSteps:
@@ -40,7 +41,7 @@ class KeptSteps:
             self.complete = False
         self._steps += chunk.steps
         self._silent = chunk.silent
-        self.chunks += 1
+        self.chunks += chunk.chunks
 
     @property
     def history(self) -> History | None:
@@ -79,9 +80,9 @@ class EngineCall(Generic[T]):
     it would not get a slot before `deadline`, a monotonic time. With `is_batch` it gives its slot to calls without.
     `adapter` is the fingerprint of its LoRA adapter, and `unable` are the replicas that cannot read that. While no
     engine can take it, it waits until `wait_until`, a monotonic time, or for `max_wait` seconds from the loss of an
-    engine on, if it has delivered something. `step_seconds` is the audio of a chunk. With `text_is_open` more text may
-    follow, and `work_with` estimates the work with so many seconds of speech more. The time in which it `needs_text`
-    counts as no other wait.
+    engine on, if it has delivered something. A listener hears a chunk for `heard_seconds`. With `text_is_open` more
+    text may follow, and `work_with` estimates the work with so many seconds of speech more. The time in which it
+    `needs_text` counts as no other wait.
 
     If it leaves its engine, another one continues its stream behind the chunks that were delivered.
     """
@@ -99,7 +100,7 @@ class EngineCall(Generic[T]):
     adapter: str = ""
     wait_until: float = field(default_factory=lambda: monotonic() + WAIT_SECONDS)
     max_wait: float = WAIT_SECONDS
-    step_seconds: float = 0.0
+    heard_seconds: float = 0.0
     key: Callable[[EngineCall[T]], bytes] | None = None  # calls with the same content may be refused
     plays_until: float = field(default_factory=monotonic)  # a listener has played all that was delivered then
     moves: bool = True  # another engine may do its work
@@ -166,9 +167,9 @@ class EngineCall(Generic[T]):
             self.cancel()
             raise
         match event:
-            case AudioChunk(index=index):
+            case AudioChunk() as chunk:
                 if self.first_limit is None:
-                    self.allow(index + 1 + self.window)
+                    self.allow(chunk.end + self.window)
             case None:
                 raise StopAsyncIteration
             case Exception():
@@ -206,7 +207,7 @@ class EngineCall(Generic[T]):
             self.events.put(chunk)
             return
         if self.first_limit is None:
-            self.allow(chunk.index + 1 + self.window)
+            self.allow(chunk.end + self.window)
         try:
             if self._receive(cast(T, chunk)):
                 self._receive = None
@@ -344,22 +345,20 @@ class EngineCall(Generic[T]):
     def deliver(self, event: Event | CodecChunk) -> None:
         """Queue an event for the reader."""
         match event:
-            case AudioChunk(index=index):
-                self._steps_made += 1
+            case AudioChunk() as chunk:
+                self._steps_made += chunk.chunks
                 now = monotonic()
                 if self._steps_made >= self._known_limit:
                     self._paused_at = now
                 if self.deaths:
                     self._survive()
-                if index < self._delivered:
+                if chunk.index < self._delivered:
                     return  # another engine has made the last chunk before
-                self._delivered += 1
-                self.kept.add(event)
-                if self.plays_until < now:
-                    self.plays_until = now
-                self.plays_until += self.step_seconds
+                self._delivered += chunk.chunks
+                self.kept.add(chunk)
+                self.plays_until = max(self.plays_until, now) + chunk.chunks * self.heard_seconds
                 self.has_output = True
-                self._put_chunk(event)
+                self._put_chunk(chunk)
             case Admitted():
                 if not self.admitted:  # an engine that was lost may have admitted it
                     self.events.put(replace(event, queue_seconds=self._waited + event.queue_seconds))

@@ -25,6 +25,7 @@ from voxcpm_grpc.errors import (
     VoxCPMError,
     broken_off,
 )
+from voxcpm_grpc.events import CodecChunk, Event
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.adapter_catalog import AdapterCatalog
@@ -36,7 +37,7 @@ from voxcpm_grpc.pool.refusals import Refusals, arrays_key, key_of, refusal
 from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.pool.waiting_calls import WaitingCalls
 from voxcpm_grpc.pool.warm_up import try_out
-from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Role, VoicePart, content_of
+from voxcpm_grpc.request import ModelInfo, Request, Role, VoicePart, content_of
 
 logger = logging.getLogger(__name__)
 
@@ -197,7 +198,7 @@ class EnginePool:
             adapter=content_of(request.conditioning.adapter),
             wait_until=monotonic() + max_wait,
             max_wait=max_wait,
-            step_seconds=info.samples_per_step / info.output_sample_rate,
+            heard_seconds=info.step_seconds / request.speed,
             text_is_open=request.open,
             work_with=partial(work_of, request, info),
             plays_until=monotonic() + request.lead_seconds,

@@ -13,6 +13,7 @@ from itertools import count
 
 from voxcpm_grpc.aio.tasks import keep_running
 from voxcpm_grpc.errors import Internal, Reason, Unavailable
+from voxcpm_grpc.events import Admitted, AudioChunk, CodecChunk, Finished
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
     Allow,
@@ -37,7 +38,7 @@ from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.directory import Connection
 from voxcpm_grpc.pool.engine_call import Departure, EngineCall
 from voxcpm_grpc.pool.estimates import Capacity, Restarts, StepTime, Work, seconds_until_slot
-from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
+from voxcpm_grpc.request import Adapter, ModelInfo
 
 logger = logging.getLogger(__name__)
 
@@ -253,7 +254,7 @@ class Replica:
         self._connection, self.info, self._is_ready = connection, info, True
         self.out_of_service = False
         self.restarts.count = restarts
-        self._capacity = Capacity(info.samples_per_step / info.output_sample_rate)
+        self._capacity = Capacity(info.step_seconds)
         self._reading = keep_running(lambda: self._read(connection), f"reading the reports of {self.name}")
         self._on_engine_ready(self)
         self._on_change(self)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from voxcpm_grpc.errors import StartupError, VoxCPMError
+from voxcpm_grpc.events import Event
 from voxcpm_grpc.ipc.messages import Submit
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.replica import Replica
-from voxcpm_grpc.request import Event, ModelInfo, Request, Sampling
+from voxcpm_grpc.request import ModelInfo, Request, Sampling
 
 WARM_UP_TEXT, WARM_UP_STEPS = "One, two.", 2
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from time import monotonic
-from typing import Protocol
 
 import numpy as np
 from msgspec.structs import replace
 
-from voxcpm_grpc.engine.scheduling.adapters import Adapters
 from voxcpm_grpc.errors import Internal, TooLong, VoxCPMError, code_of
+from voxcpm_grpc.events import Admitted, AudioChunk, CodecChunk, Event, Finished
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
@@ -49,19 +49,9 @@ from voxcpm_grpc.ipc.messages import (
 )
 from voxcpm_grpc.ipc.sockets import OWNER
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.request import (
-    Adapter,
-    Admitted,
-    AudioChunk,
-    CodecChunk,
-    Event,
-    Finished,
-    History,
-    ModelInfo,
-    Request,
-    Role,
-    Stats,
-)
+from voxcpm_grpc.request import Adapter
+from voxcpm_grpc.worker.engine_like import EngineLike
+from voxcpm_grpc.worker.gathering import Gathering
 from voxcpm_grpc.worker.heartbeat import StepTimer
 from voxcpm_grpc.worker.trials import Trials
 
@@ -72,45 +62,17 @@ LOAD_SECONDS = 0.1  # seconds between two reports of the external load
 STATS_SECONDS = 1.0  # seconds between two reports of the statistics
 
 
-class EngineLike(Protocol):
-    """The interface of an Engine.
-
-    `busy` does not count streams that are `paused`, at their limits or without text. `collect` waits for the results of
-    the last step; the next `step` launches its own work and returns them, with those of the preloads of `adapters`.
-    """
-
-    @property
-    def info(self) -> ModelInfo: ...
-    @property
-    def adapters(self) -> Adapters: ...
-    @property
-    def busy(self) -> bool: ...
-    def warm_up(self) -> float: ...
-    def add(self, request: Request, limit: int, history: History | None = None) -> None: ...
-    def check(self, request: Request) -> None: ...
-    def allow(self, id: str, limit: int) -> None: ...
-    def append(self, id: str, text: str, *, last: bool) -> None: ...
-    def paused(self, id: str) -> bool: ...
-    def needs_text(self, id: str) -> bool: ...
-    def cancel(self, id: str) -> None: ...
-    def encode(self, id: str, waveform: np.ndarray, role: Role) -> None: ...
-    def decode(self, id: str, content: Mapping[str, np.ndarray]) -> None: ...
-    def collect(self) -> None: ...
-    def stats(self) -> Stats: ...
-    def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]: ...
-
-
 @dataclass(slots=True)
 class _Task:
     """A request or a codec job of a front."""
 
     front: str
     log_id: str = ""
-    is_stream: bool = False
     is_batch: bool = False
     steps_left: float = 0.0  # steps, estimated
     admitted: bool = False
     needs_text: bool | None = False  # its front knows this; None: it knows nothing so far
+    gathering: Gathering | None = None  # None: it is no stream
 
 
 def _ignore() -> None:
@@ -169,6 +131,7 @@ class Dispatcher:
                 for id, result in self._engine.step():
                     self._route(id, result, reports)
                 self._step_seconds += monotonic() - started
+        self._report_gathered(reports)
         if self._trials.waiting:
             self._trials.check(monotonic(), busy=self._engine.busy)
             if suspect := self._trials.announce():
@@ -229,13 +192,14 @@ class Dispatcher:
         match command:
             case Submit(request, limit, work, history):
                 engine.add(request, limit, history)
+                made = 0 if history is None else history.chunks
                 self._tasks[request.id] = _Task(
                     front,
                     request.log_id,
-                    is_stream=True,
                     is_batch=request.is_batch,
                     steps_left=work,
                     needs_text=None if request.open else False,
+                    gathering=Gathering(request, limit - made, engine.info.step_seconds, monotonic()),
                 )
                 self._report_text(request.id, reports)
             case Check(request):
@@ -327,8 +291,20 @@ class Dispatcher:
             case VoxCPMError():
                 del self._tasks[id]
                 self._log(logging.WARNING, "failed", id, task.log_id, code=code_of(result))
-        report = Failed.of(id, result) if isinstance(result, VoxCPMError) else CallEvent(id, result)
-        reports[task.front].append(report)
+        passed: Sequence[Event | CodecChunk | VoxCPMError] = [result]
+        if task.gathering is not None and not isinstance(result, CodecChunk):
+            passed = task.gathering.add(result, monotonic())
+        for one in passed:
+            reports[task.front].append(Failed.of(id, one) if isinstance(one, VoxCPMError) else CallEvent(id, one))
+
+    def _report_gathered(self, reports: dict[str, list[Report]]) -> None:
+        """Report audio that has waited for long enough, or of which the engine makes no more for now."""
+        now, busy = monotonic(), self._engine.busy
+        for id, task in self._tasks.items():
+            if task.gathering is None or task.gathering.due == math.inf:
+                continue
+            if not busy or task.gathering.due <= now or self._engine.paused(id):
+                reports[task.front] += [CallEvent(id, chunk) for chunk in task.gathering.take()]
 
     def _report_text(self, id: str, reports: dict[str, list[Report]]) -> None:
         """Report whether a request waits for text, if its front does not know."""
@@ -354,7 +330,7 @@ class Dispatcher:
         self._load_reported = now
         for id in self._tasks:
             self._report_text(id, reports)
-        active = [task for id, task in self._tasks.items() if task.is_stream and not self._engine.paused(id)]
+        active = [task for id, task in self._tasks.items() if task.gathering and not self._engine.paused(id)]
         for front in self._fronts:
             others = [task for task in active if task.front != front]
             batch = [task for task in others if task.is_batch]

@@ -23,7 +23,8 @@ from voxcpm_grpc.ipc.process import set_title, set_up
 from voxcpm_grpc.ipc.sockets import OWNER, Addresses, EngineSocket
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings
-from voxcpm_grpc.worker.dispatcher import Dispatcher, EngineLike
+from voxcpm_grpc.worker.dispatcher import Dispatcher
+from voxcpm_grpc.worker.engine_like import EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer, sending_heartbeats
 
 logger = logging.getLogger(__name__)

@@ -116,7 +116,7 @@ def _engine(replica: Replica, model: str) -> pb.EngineStats:
         age=None if found is None else replica.stats_age,
         stats=Stats() if found is None else found.stats,
         step_seconds=0.0 if found is None else found.step_seconds,
-        chunk_seconds=0.0 if info is None else info.samples_per_step / info.output_sample_rate,
+        chunk_seconds=0.0 if info is None else info.step_seconds,
     )
 
 

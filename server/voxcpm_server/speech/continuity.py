@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from voxcpm_grpc.request import Conditioning, Finished, FinishReason, ModelInfo, VoicePart, content_of, joined
+from voxcpm_grpc.events import Finished, FinishReason
+from voxcpm_grpc.request import Conditioning, ModelInfo, VoicePart, content_of, joined
 from voxcpm_server.text.words.characters import is_speakable
 from voxcpm_server.values.inputs import Continuity, GenerateConfig
 from voxcpm_server.values.outputs import RequestWarning, Segment, WarningKind

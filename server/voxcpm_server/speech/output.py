@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from voxcpm_grpc.aio.peekable_queue import PeekableQueue
-from voxcpm_grpc.request import Admitted, Finished, FinishReason
+from voxcpm_grpc.events import Admitted, AudioChunk, Finished, FinishReason
 from voxcpm_server.text.segments.arriving_text import ArrivingText
 from voxcpm_server.values.outputs import EndReason, Segment
 
 SILENCE_MILLISECONDS = 500  # milliseconds of a pause in one message, at most
-GATHERING_SECONDS = 0.25  # seconds that audio waits for more of it, at most
 
 
 @dataclass(slots=True, eq=False)
 class Audio:
-    """Audio of a segment: the chunks of one message, of which the queue may add more while it waits.
+    """Audio of a segment: one message, to which the queue may add more while it waits.
 
-    chunks: float32 [n] at the rate of the model
-    samples: length of all chunks
+    parts: float32 [n] at the rate of the model
+    samples: length of all parts
+    chunks: what they count as in the window of the stream
     """
 
     segment: Segment
-    chunks: list[np.ndarray]
+    parts: list[np.ndarray]
     samples: int
+    chunks: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,17 +121,12 @@ class OutputQueue:
 
     Audio of one segment that waits is merged up to `max_merged` samples, so that a slow client gets fewer messages. A
     long silence is divided, so that an interrupt can drop the rest of it.
-
-    Audio that the listener does not need yet waits for more of it, up to `max_gathered` samples, because a message
-    takes most of the server's time for a chunk.
     """
 
-    def __init__(self, *, max_merged: float, max_gathered: float) -> None:
+    def __init__(self, *, max_merged: float) -> None:
         self._queue: PeekableQueue[Output] = PeekableQueue()
         self._last: Audio | None = None  # the last item of the queue, if that is audio
         self._max_merged = max_merged
-        self._max_gathered = min(max_gathered, max_merged)
-        self._gathered: asyncio.Future[None] | None = None  # while it is set, the writer waits for more audio
 
     def __iter__(self) -> Iterator[Output]:
         return iter(self._queue)
@@ -139,28 +134,24 @@ class OutputQueue:
     def put(self, output: Output) -> None:
         self._last = output if isinstance(output, Audio) else None
         self._queue.put(output)
-        self._end_gathering()
 
-    def put_audio(self, segment: Segment, samples: np.ndarray) -> None:
-        """Put a chunk of a segment, float32 [n] at the rate of the model."""
-        last = self._last
+    def put_audio(self, segment: Segment, chunk: AudioChunk) -> None:
+        """Put audio of a segment."""
+        last, samples = self._last, chunk.samples
         if last is None or last.segment.key != segment.key or last.samples + len(samples) > self._max_merged:
-            self.put(Audio(segment, [samples], len(samples)))
+            self.put(Audio(segment, [samples], len(samples), chunk.chunks))
             return
-        last.chunks.append(samples)
+        last.parts.append(samples)
         last.samples += len(samples)
-        self._end_gathering()
+        last.chunks += chunk.chunks
 
     def wake(self) -> None:
         """Let the writer send words whose times are known, unless another message follows that has them."""
-        if self._queue.peek() is None and self._gathered is None:
+        if self._queue.peek() is None:
             self.put(WordsKnown())
 
-    async def get(self, *, needed: float) -> Output:
-        """The next output. Audio may wait until the time `needed` of the event loop."""
-        await self._queue.filled()
-        if self._lacks_audio():
-            await self._gather(needed)
+    async def get(self) -> Output:
+        """The next output."""
         output = await self._queue.get()
         if output is self._last:
             self._last = None
@@ -169,34 +160,6 @@ class OutputQueue:
             self._queue.put_back(replace(output, begin=cut))
             return replace(output, end=cut)
         return output
-
-    def _lacks_audio(self) -> bool:
-        """True if the queue holds nothing but audio, and another chunk fits into its message."""
-        last = self._last
-        return (
-            last is not None
-            and last is self._queue.peek()
-            and last.samples + len(last.chunks[-1]) <= self._max_gathered
-        )
-
-    def _end_gathering(self) -> None:
-        if self._gathered is not None and not self._gathered.done() and not self._lacks_audio():
-            self._gathered.set_result(None)
-
-    async def _gather(self, needed: float) -> None:
-        """Wait until the queue lacks no audio, or until the time `needed`, at most for GATHERING_SECONDS."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if needed <= now:
-            return
-        gathered = self._gathered = loop.create_future()
-        due = min(needed, now + GATHERING_SECONDS)
-        timer = loop.call_at(due, lambda: gathered.done() or gathered.set_result(None))
-        try:
-            await gathered
-        finally:
-            timer.cancel()
-            self._gathered = None
 
     def unsent(self) -> Unsent | None:
         """The audio that waits, of the first segment that has any."""
@@ -212,13 +175,13 @@ class OutputQueue:
 
     def drop(self) -> int:
         """Remove everything but the replies to interrupts. Returns the number of chunks removed."""
-        chunks = sum(len(output.chunks) for output in self._queue if isinstance(output, Audio))
+        chunks = sum(output.chunks for output in self._queue if isinstance(output, Audio))
         self._last = None
         self._queue.keep(lambda output: isinstance(output, Interrupted))
         return chunks
 
     def stop(self) -> None:
-        """Remove everything but audio that waits for more of it; `get` then returns Stop."""
-        if self._gathered is None:
-            self._queue.keep(lambda output: False)
+        """Remove everything, unless audio for one message is all that waits; `get` then returns Stop."""
+        audio = self._last if self._queue.peek() is self._last else None
+        self._queue.keep(lambda output: output is audio)
         self.put(Stop())

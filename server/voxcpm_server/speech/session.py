@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, Unavailable, broken_off
+from voxcpm_grpc.events import Admitted, Finished
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Adapter, Admitted, Conditioning, Finished, ModelInfo, Priority, VoicePart
+from voxcpm_grpc.request import Adapter, Conditioning, ModelInfo, Priority, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.aligners.pool import AlignerPool
@@ -43,7 +44,6 @@ from voxcpm_server.wire import replies
 
 log = logging.getLogger(__name__)
 
-RESERVE_SECONDS = 1.0  # seconds of audio at the listener, beyond which messages become longer
 SETTLE_SECONDS = 1.0  # seconds to wait at the end for the message that is being sent
 
 
@@ -256,11 +256,11 @@ class Session:
     async def _write(self) -> None:
         chunks = self._chunks
         while True:
-            needed = chunks.playback.ends - RESERVE_SECONDS
-            match await self._stream.idle.wait(self._stream.output.get(needed=needed)):
-                case Audio(segment) as audio:
-                    await chunks.audio(np.concatenate(audio.chunks), segment.turn, segment.index)
-                    self._stream.window.on_sent(len(audio.chunks))
+            match await self._stream.idle.wait(self._stream.output.get()):
+                case Audio(segment, [*parts]) as audio:
+                    samples = parts[0] if len(parts) == 1 else np.concatenate(parts)
+                    await chunks.audio(samples, segment.turn, segment.index)
+                    self._stream.window.on_sent(audio.chunks)
                 case Generated(segment, Admitted() as admitted):
                     self._log_segment(
                         "slot",

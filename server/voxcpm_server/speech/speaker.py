@@ -13,9 +13,10 @@ from functools import partial
 import numpy as np
 
 from voxcpm_grpc.errors import TooLong
+from voxcpm_grpc.events import Admitted, AudioChunk, Event, Finished
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, Request, VoicePart
+from voxcpm_grpc.request import Conditioning, Request, VoicePart
 from voxcpm_server.speech.calls.slot_wait import SlotWait, longest_wait
 from voxcpm_server.speech.calls.spoken_part import SpokenPart, next_number, segments_of
 from voxcpm_server.speech.character_quota import CharacterQuota
@@ -204,7 +205,8 @@ class Speaker:
             events = [first]
             async for event in self._call:
                 events.append(event)
-                self._call.allow(len(events) + self._stream.window.size)  # the audio waits here for as long as it takes
+                if isinstance(event, AudioChunk):
+                    self._call.allow(event.end + self._stream.window.size)  # it waits here for as long as it takes
             finished = events[-1]
             if not (left and isinstance(finished, Finished) and finished.ran_on):
                 for event in events:
@@ -303,8 +305,8 @@ class Speaker:
         if self._part is not None:
             text = self._part.begun(text)
         info = self._stream.info
-        seconds = info.samples_per_step / info.output_sample_rate  # a step makes so much at most
-        unsent = self._stream.window.unsent * seconds
+        speed = segment.turn_config.effects.speed
+        unsent = self._stream.window.unsent * info.step_seconds / speed  # a step makes so much at most
         request = Request(
             id=f"{self.key}.{segment.turn}.{segment.index}",
             text=text,
@@ -316,6 +318,7 @@ class Speaker:
             segment=segment.index,
             keep_speech=self._context.needs_speech,
             continues=self._begun,
+            speed=speed,
             lead_seconds=max(0.0, self._stream.playback.ends - asyncio.get_running_loop().time()) + unsent,
             priority=self._stream.config.priority,
             open=self._part is not None and self._part.may_grow(),
@@ -339,10 +342,10 @@ class Speaker:
         if isinstance(event, AudioChunk):
             if self._timings and not event.index:
                 self._timings[self._call].on_event(event)
-            self._stream.window.on_chunk()
+            self._stream.window.on_chunks(event.chunks)
             self._stream.summary.speaks = True
             self._context.hear(event.samples)
-            self._stream.output.put_audio(segment, event.samples)
+            self._stream.output.put_audio(segment, event)
             return
         if self._timings:
             self._timings[self._call].on_event(event)

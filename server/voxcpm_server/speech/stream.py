@@ -37,7 +37,4 @@ class Stream:
         self.idle = IdleTimeout(tasks=TASKS, seconds=limits.stream_idle_seconds)
         self.window = Window(size, ahead=config.continuity is Continuity.INDEPENDENT and not arrives)
         self.work: PeekableQueue[Work] = PeekableQueue()
-        self.output = OutputQueue(
-            max_merged=MERGED_SECONDS * rate,
-            max_gathered=config.max_lead / 2 * rate,  # the engine works on the other half
-        )
+        self.output = OutputQueue(max_merged=MERGED_SECONDS * rate)

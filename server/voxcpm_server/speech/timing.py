@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TypeVar
 
-from voxcpm_grpc.request import Admitted, Event, Finished
+from voxcpm_grpc.events import Admitted, Event, Finished
 from voxcpm_server.values.outputs import Segment
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from voxcpm_grpc.events import Event
 from voxcpm_grpc.pool.engine_call import EngineCall
-from voxcpm_grpc.request import Event
 
 Call = EngineCall[Event]
 
@@ -49,9 +49,9 @@ class Window:
         """Add a call, which has started with `next_limit`."""
         self._calls.append(call)
 
-    def on_chunk(self) -> None:
-        """Count a chunk that the oldest call has made."""
-        self._made += 1
+    def on_chunks(self, count: int) -> None:
+        """Count chunks that the oldest call has made."""
+        self._made += count
 
     def close(self, call: Call) -> None:
         """Remove a call, and give the others what it did not use."""

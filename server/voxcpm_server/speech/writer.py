@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from voxcpm_grpc.audio import AudioFormat, Encoded, OutputPipeline
-from voxcpm_grpc.request import FinishReason
+from voxcpm_grpc.events import FinishReason
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.heard import SpokenText
 from voxcpm_server.speech.output import Interrupted, Silence

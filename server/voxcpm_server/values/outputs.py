@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from voxcpm_grpc.request import MAX_SEED, Finished, FinishReason, ModelInfo
+from voxcpm_grpc.events import Finished, FinishReason
+from voxcpm_grpc.request import MAX_SEED, ModelInfo
 from voxcpm_server.values.inputs import TurnConfig
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from voxcpm_grpc.audio import Encoding
-from voxcpm_grpc.request import FinishReason, Priority, Role
+from voxcpm_grpc.events import FinishReason
+from voxcpm_grpc.request import Priority, Role
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.values.inputs import Continuity, FirstSegment, PreviewMode, SegmentationMode
 from voxcpm_server.values.outputs import CutReason, EndReason, WarningKind

@@ -13,7 +13,8 @@ from voxcpm_grpc import __version__
 from voxcpm_grpc.abilities import LatentShape
 from voxcpm_grpc.audio import SAMPLE_RATES, AudioFormat
 from voxcpm_grpc.audio.encode import available_encodings
-from voxcpm_grpc.request import FinishReason, ModelInfo, Sampling, VoicePart
+from voxcpm_grpc.events import FinishReason
+from voxcpm_grpc.request import ModelInfo, Sampling, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.values.outputs import (
@@ -182,7 +183,7 @@ def _kinds(info: ModelInfo) -> Iterable[VoiceKind]:
 
 def _silence(info: ModelInfo) -> Duration | None:
     steps = info.ends.max_silent_steps
-    return None if steps is None else duration(steps * info.samples_per_step / info.output_sample_rate)
+    return None if steps is None else duration(steps * info.step_seconds)
 
 
 def models(found: Iterable[ModelSummary]) -> pb.ListModelsResponse:

@@ -358,6 +358,20 @@ def test_only_a_stream_that_was_heard_takes_the_slot_of_one_that_can_run(until, 
     assert ["other" if swapped else "running"] == [seq.id for seq in work.steps]
 
 
+def test_the_slot_of_a_listener_with_the_most_time_left_is_taken():
+    """One at twice the speed has half of it."""
+    sched = scheduler(slots=2, pages=64)
+    for name, speed in (("fast", 2.0), ("slow", 1.0)):
+        seq = sequence(name, 3, 100, continues=True, speed=speed)
+        sched.add(seq)
+        sched.schedule(0.0)
+        seq.on_audio(8.0, 0.0)
+    for seq in sched.running:
+        seq.delivered = seq.launched
+    sched.add(sequence("other", 3, 5, continues=True))
+    assert [seq.id for seq, _ in sched.schedule(1.0).swapped_out] == ["slow"]
+
+
 def test_streams_do_not_take_a_slot_from_each_other_in_every_round():
     """Each makes the audio of the margin before the other comes back."""
     sched = scheduler(slots=1, pages=64, max_len=256)

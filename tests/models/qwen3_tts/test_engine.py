@@ -23,17 +23,8 @@ from support.engines.waits import no_waits
 
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import InvalidRequest
-from voxcpm_grpc.request import (
-    AudioChunk,
-    Conditioning,
-    Finished,
-    FinishReason,
-    History,
-    Request,
-    Sampling,
-    VoicePart,
-    joined,
-)
+from voxcpm_grpc.events import AudioChunk, Finished, FinishReason, History
+from voxcpm_grpc.request import Conditioning, Request, Sampling, VoicePart, joined
 from voxcpm_grpc.settings.engine import EngineSettings
 
 STEPS = 7

@@ -10,7 +10,7 @@ import pytest
 from support.engines.qwen3 import CASES, asked, codes_of, engine, golden, shared
 from support.engines.tiny import at_rest, finished, run
 
-from voxcpm_grpc.request import FinishReason
+from voxcpm_grpc.events import FinishReason
 
 
 @pytest.mark.parametrize(("variant", "name"), CASES)

@@ -13,7 +13,8 @@ import voxcpm_grpc
 from voxcpm_grpc.embedded.async_model import Samples
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
-from voxcpm_grpc.request import AudioChunk, Conditioning, Finished, Request, Role, Sampling
+from voxcpm_grpc.events import AudioChunk, Finished
+from voxcpm_grpc.request import Conditioning, Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 RATE = 24000

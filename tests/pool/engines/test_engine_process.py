@@ -35,10 +35,10 @@ from support.servers.processes import is_gone
 from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.events import Admitted, AudioChunk, Finished
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.ipc.sockets import FrontSocket
 from voxcpm_grpc.pool.engines.local import EngineProcess
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
 
 @contextlib.asynccontextmanager
@@ -368,7 +368,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support.doubles import fake_engine
 from voxcpm_grpc.pool.engines.local import EngineProcess
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished
+from voxcpm_grpc.events import Admitted, AudioChunk, Finished
 
 async def main():
     folder = Path(sys.argv[1])

@@ -15,13 +15,13 @@ from support.doubles.fake_engine import INFO, request
 from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc import progress
+from voxcpm_grpc.events import Admitted, Finished, FinishReason
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.ipc.sockets import Addresses, bind, unbounded
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines.host_link import HostLink, connected_to_host
 from voxcpm_grpc.progress import Progress
-from voxcpm_grpc.request import Admitted, Finished, FinishReason
 
 ENGINE = "engine cpu:0"
 

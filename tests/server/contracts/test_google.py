@@ -73,7 +73,7 @@ async def test_every_encoding_decodes(serve_front, encoding):
     async with serve_front(server=ON) as served:
         value = google.AudioEncoding.Value(encoding)
         reply = await stub(served).SynthesizeSpeech(request(audio_config__audio_encoding=value))
-        made = len(TEXT) * served.pool.info.samples_per_step / served.pool.info.output_sample_rate
+        made = len(TEXT) * served.pool.info.step_seconds
     decoded = decode(reply.audio_content, target_rate=16000, max_seconds=60, max_bytes=1 << 24)
     assert len(decoded.waveform) / 16000 == pytest.approx(made, abs=0.1)
 
@@ -219,7 +219,7 @@ async def test_a_stream_speaks_sentences_from_pieces_of_text(serve_front):
         assert spoken == [("softly", "One two."), ("", " Three.")]
         info = served.pool.info
         steps = sum(len(one.text) for one in served.pool.requests)
-    assert len(audio) / 2 / 24000 == pytest.approx(steps * info.samples_per_step / info.output_sample_rate, abs=0.05)
+    assert len(audio) / 2 / 24000 == pytest.approx(steps * info.step_seconds, abs=0.05)
 
 
 STREAM_FAULTS = {

@@ -44,7 +44,7 @@ async def error_of(call) -> grpc.aio.AioRpcError:
 
 def seconds_of(served, *texts: str) -> float:
     info = served.pool.info
-    return sum(map(len, texts)) * info.samples_per_step / info.output_sample_rate
+    return sum(map(len, texts)) * info.step_seconds
 
 
 async def test_a_whole_text_is_samples_without_a_header(serve_front):

@@ -14,7 +14,7 @@ from support.doubles.pools import everything, patient, pool_of
 from support.servers.uploads import add_prompt, recording
 from support.servers.waiting import until
 
-from voxcpm_grpc.request import Admitted
+from voxcpm_grpc.events import Admitted
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 SHORT = pb.GenerateConfig(turn=pb.TurnConfig(sampling=pb.Sampling(max_steps=3)))

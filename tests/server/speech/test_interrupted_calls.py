@@ -10,9 +10,10 @@ import numpy as np
 from support.doubles.fake_engine import INFO
 from support.servers.sessions import session
 
+from voxcpm_grpc.events import Admitted, AudioChunk, Event
 from voxcpm_grpc.ipc.messages import Allow, Append, Cancel
 from voxcpm_grpc.pool.engine_call import EngineCall
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Request
+from voxcpm_grpc.request import Request
 from voxcpm_server.values.inputs import Flush, Interrupt, Text
 
 

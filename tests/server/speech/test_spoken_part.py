@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from voxcpm_grpc.request import Finished, FinishReason
+from voxcpm_grpc.events import Finished, FinishReason
 from voxcpm_server.speech.calls.spoken_part import SpokenPart
 from voxcpm_server.text.lexicon import Lexicon
 from voxcpm_server.text.segments.arriving_text import ArrivingText

@@ -14,9 +14,9 @@ from support.doubles.fake_engine import request
 from support.servers.sessions import IDLE_SECONDS, SlowClient, session
 from support.servers.waiting import HANG_SECONDS
 
+from voxcpm_grpc.events import AudioChunk, Event
 from voxcpm_grpc.ipc.messages import Allow, Append, Cancel, Submit
 from voxcpm_grpc.pool.engine_call import EngineCall
-from voxcpm_grpc.request import AudioChunk, Event
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.window import Window
 from voxcpm_server.values.inputs import Continuity, GenerateInput, Interrupt, Text
@@ -99,7 +99,7 @@ class Stream:
     def _move_audio(self) -> None:
         engine = self.engines[0]
         for _ in range(engine.made - self.spoken):
-            self.window.on_chunk()
+            self.window.on_chunks(1)
         self.unsent += engine.made - self.spoken
         self.spoken = engine.made
 
@@ -171,7 +171,7 @@ async def test_two_calls_share_the_window_of_a_stream():
     window = Window(5, ahead=True)
     first, second = Engine.start(window), Engine.start(window)
     assert (first.limit, second.limit, window.next_limit) == (3, 2, 0)
-    window.on_chunk()
+    window.on_chunks(1)
     window.on_sent(1)
     assert (first.call.limit, second.call.limit) == (4, 2), "the oldest call gets what was sent"
     window.close(first.call)
@@ -196,7 +196,7 @@ async def test_a_call_waits_until_earlier_audio_is_sent():
     window = Window(2, ahead=False)
     engine = Engine.start(window)
     for _ in range(2):
-        window.on_chunk()
+        window.on_chunks(1)
     window.close(engine.call)
     waiting = asyncio.create_task(window.wait())
     await asyncio.sleep(0)

@@ -15,9 +15,10 @@ from support.engines.voice_parts import latents_of, voice_part
 from support.servers.voice_stores import Servers
 
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
+from voxcpm_grpc.events import Finished, FinishReason
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc import messages as m
-from voxcpm_grpc.request import Conditioning, Finished, FinishReason, Request, VoicePart, joined
+from voxcpm_grpc.request import Conditioning, Request, VoicePart, joined
 from voxcpm_server.values.voice import Voice, VoiceKind
 from voxcpm_server.voices.store.records import (
     Damaged,

@@ -28,24 +28,10 @@ from voxcpm_grpc.errors import (
     Unavailable,
     VoxCPMError,
 )
+from voxcpm_grpc.events import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, History
 from voxcpm_grpc.ipc.messages import CallEvent, Report
 from voxcpm_grpc.models.voxcpm.config.abilities import ENDS, abilities, sampling_options
-from voxcpm_grpc.request import (
-    Adapter,
-    Admitted,
-    AudioChunk,
-    CodecChunk,
-    Conditioning,
-    Event,
-    Finished,
-    FinishReason,
-    History,
-    ModelInfo,
-    Request,
-    Role,
-    Sampling,
-    Stats,
-)
+from voxcpm_grpc.request import Adapter, Conditioning, ModelInfo, Request, Role, Sampling, Stats
 
 INFO = ModelInfo(
     name="fake",

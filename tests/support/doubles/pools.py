@@ -19,6 +19,7 @@ from support.engines.recorded_stats import RecordStats, recorded_stats
 from support.servers.processes import is_gone
 from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
+from voxcpm_grpc.events import AudioChunk
 from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
@@ -26,7 +27,7 @@ from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.request import Stats
 from voxcpm_grpc.settings.engine import SupervisionSettings
 from voxcpm_grpc.worker import main
-from voxcpm_grpc.worker.dispatcher import EngineLike
+from voxcpm_grpc.worker.engine_like import EngineLike
 
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload([main.__name__])
@@ -162,6 +163,11 @@ async def pool_of(
 async def everything(stream):
     async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(stream) as items:
         return [item async for item in items]
+
+
+def chunks_of(events: Iterable[object]) -> int:
+    """The chunks of these events, of which an engine may merge some."""
+    return sum(event.chunks for event in events if isinstance(event, AudioChunk))
 
 
 async def steps_reach(made: Callable[[], int], steps: int) -> None:

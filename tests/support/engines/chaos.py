@@ -26,9 +26,10 @@ from support.servers.processes import children
 from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Reason, Unavailable, VoxCPMError
+from voxcpm_grpc.events import AudioChunk, Finished
 from voxcpm_grpc.pool.engine_pool import WINDOW_CHUNKS, EnginePool
 from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
-from voxcpm_grpc.request import AudioChunk, Finished, Request, Stats
+from voxcpm_grpc.request import Request, Stats
 
 TOLERANCE = 1e-4
 AHEAD = 2  # chunks that are made before a caller who listens has read the one before

@@ -11,7 +11,8 @@ from support.engines.tiny import Outcome, at_rest, collect, run
 
 from voxcpm_grpc.engine.engine import Engine, Result
 from voxcpm_grpc.errors import Unavailable
-from voxcpm_grpc.request import Admitted, AudioChunk, History, Request
+from voxcpm_grpc.events import Admitted, AudioChunk, History
+from voxcpm_grpc.request import Request
 
 MOST_FAULTS = 2  # in a row; an engine is lost after one more
 EVENTFUL_ROUNDS = 20  # for each request; later ones have no event

@@ -11,7 +11,7 @@ from support.engines.voice_parts import voice_part
 
 from voxcpm_grpc.request import Conditioning
 from voxcpm_grpc.settings.engine import EngineSettings
-from voxcpm_grpc.worker.dispatcher import EngineLike
+from voxcpm_grpc.worker.engine_like import EngineLike
 from voxcpm_grpc.worker.main import LoadEngine
 
 PAUSE_SECONDS = 0.06  # of each step, so that engines under load are in the middle of speech and not of arithmetic

@@ -12,7 +12,8 @@ from voxcpm_grpc.ipc.messages import Command, Report
 from voxcpm_grpc.pool.adapter_catalog import AdapterNames
 from voxcpm_grpc.pool.directory import EngineListener
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.worker.dispatcher import Dispatcher, EngineLike
+from voxcpm_grpc.worker.dispatcher import Dispatcher
+from voxcpm_grpc.worker.engine_like import EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer
 
 FRONT = "front"

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from voxcpm_grpc.request import Stats
-from voxcpm_grpc.worker.dispatcher import EngineLike
+from voxcpm_grpc.worker.engine_like import EngineLike
 
 CHANGES = ("add", "cancel", "step")  # the methods of an engine that change its statistics
 

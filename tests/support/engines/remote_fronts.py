@@ -17,13 +17,14 @@ from support.doubles.pools import Launcher, patient
 from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code
+from voxcpm_grpc.events import AudioChunk
 from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines.host import Host
 from voxcpm_grpc.pool.engines.host_link import connected_to_host, set_up
 from voxcpm_grpc.pool.engines.local import LocalEngines
-from voxcpm_grpc.request import Adapter, AudioChunk
+from voxcpm_grpc.request import Adapter
 
 
 class _Service:

@@ -15,9 +15,9 @@ STEP_SECONDS = 0.16
 PLAYED = 1e9  # a time when all audio has been played
 
 
-def sequence(name, length, steps, limit=10**6, continues=False, batch=False):
+def sequence(name, length, steps, limit=10**6, continues=False, batch=False, speed=1.0):
     priority = Priority.BATCH if batch else Priority.INTERACTIVE
-    request = Request(id=name, text="x", continues=continues, priority=priority)
+    request = Request(id=name, text="x", continues=continues, priority=priority, speed=speed)
     plan = Plan(positions=length, cacheable=0, max_steps=steps, own=None, numbers=np.zeros(0, np.int64))
     return Sequence(request=request, plan=plan, limit=limit, queued_at=0.0)
 

@@ -12,10 +12,10 @@ from support.doubles.fake_engine import MakeFake, request
 from support.doubles.pools import everything, patient
 from support.servers.waiting import until
 
+from voxcpm_grpc.events import Finished
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
 from voxcpm_grpc.pool.engines.standby import Standby
-from voxcpm_grpc.request import Finished
 
 KEPT = "on"  # also for engines on a CPU
 

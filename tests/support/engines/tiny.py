@@ -14,9 +14,10 @@ from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.engine import CodecChunk, Engine
 from voxcpm_grpc.engine.scheduling.round import Round
 from voxcpm_grpc.errors import VoxCPMError
+from voxcpm_grpc.events import Admitted, AudioChunk, Finished
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.loading import load_model
-from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, Conditioning, Finished, Request, Sampling
+from voxcpm_grpc.request import Adapter, Conditioning, Request, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ from pathlib import Path
 from voxcpm_grpc.models import families
 from voxcpm_grpc.models.family import Family
 from voxcpm_grpc.settings.engine import EngineSettings
-from voxcpm_grpc.worker.dispatcher import EngineLike
+from voxcpm_grpc.worker.engine_like import EngineLike
 from voxcpm_grpc.worker.main import LoadEngine
 
 TOY = Family(

@@ -14,10 +14,11 @@ from support.engines import toy, toy_family
 from support.engines.tiny import Outcome, finished
 
 from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.events import FinishReason
 from voxcpm_grpc.models import families
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.loading import load_model
-from voxcpm_grpc.request import Conditioning, FinishReason, Request, Sampling, VoicePart
+from voxcpm_grpc.request import Conditioning, Request, Sampling, VoicePart
 from voxcpm_grpc.settings.engine import EngineSettings
 
 TEXT = "the quick brown fox jumps over a lazy dog and runs through wide green fields until night falls"

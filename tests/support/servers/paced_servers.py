@@ -20,7 +20,7 @@ from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_server.app import running_server
 
-STEP_AUDIO_SECONDS = INFO.samples_per_step / INFO.output_sample_rate
+STEP_AUDIO_SECONDS = INFO.step_seconds
 SPEAKS = ("en",)
 
 

@@ -16,7 +16,7 @@ from support.engines.tiny import mixed_requests
 from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Internal, Unavailable, VoxCPMError
-from voxcpm_grpc.request import Admitted, AudioChunk
+from voxcpm_grpc.events import Admitted, AudioChunk
 
 CALLERS = 6
 ROUNDS = 3

@@ -17,7 +17,8 @@ from support.engines.voice_parts import voice_part
 from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Reason, VoxCPMError
-from voxcpm_grpc.request import Admitted, Event, Priority, Sampling
+from voxcpm_grpc.events import Admitted, Event
+from voxcpm_grpc.request import Priority, Sampling
 
 QUICK = patient(restart_seconds=0.2)
 

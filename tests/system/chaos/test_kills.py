@@ -23,8 +23,9 @@ from support.engines.voice_parts import latents_of
 from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.events import AudioChunk, Finished
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import AudioChunk, Finished, Priority, Request
+from voxcpm_grpc.request import Priority, Request
 from voxcpm_grpc.settings.engine import EngineSettings
 
 KILLS = int(os.environ.get("VOXCPM_KILLS") or 80)
@@ -63,16 +64,17 @@ class Killer:
 async def speak(pool: EnginePool, request: Request, draw: random.Random) -> tuple[np.ndarray, Finished]:
     """Speak a request with any window and priority, reading at any pace."""
     priority = draw.choice((Priority.INTERACTIVE, Priority.INTERACTIVE, Priority.BATCH))
-    audio: list[np.ndarray] = []
+    audio, chunks = list[np.ndarray](), 0
     async with asyncio.timeout(HANG_SECONDS):
         call = pool.generate(replace(request, priority=priority), window=draw.choice(WINDOWS))
         async with contextlib.aclosing(call):
             async for event in call:
                 if isinstance(event, AudioChunk):
-                    assert event.index == len(audio)
+                    assert event.index == chunks
                     audio.append(np.array(event.samples))
+                    chunks = event.end
                 elif isinstance(event, Finished):
-                    assert event.steps == len(audio)
+                    assert event.steps == chunks
                     return np.concatenate(audio) if audio else np.zeros(0, np.float32), event
                 for _ in range(draw.choice((0, 0, 0, 5))):
                     await asyncio.sleep(0)

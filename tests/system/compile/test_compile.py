@@ -12,9 +12,10 @@ from support.engines.checkpoints import TINY
 from tools.make_checkpoint import Random, vae_tensors
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.engine.start.compilation import compile_now
+from voxcpm_grpc.events import AudioChunk
 from voxcpm_grpc.models.voxcpm.compiled.decoder import CompiledDecoder
 from voxcpm_grpc.models.voxcpm.flow.cpu_flow import CpuFlow
-from voxcpm_grpc.request import AudioChunk, Request, Sampling
+from voxcpm_grpc.request import Request, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")

@@ -12,11 +12,11 @@ from support.doubles.pools import Launcher, RecordedPool, everything, patient, s
 from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.aio.tasks import cancel_and_wait, keep_running
+from voxcpm_grpc.events import AudioChunk
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines.local import EngineProcess
 from voxcpm_grpc.pool.ray.autoscale import autoscale
 from voxcpm_grpc.pool.ray.scaler import Bounds, Scaler
-from voxcpm_grpc.request import AudioChunk
 from voxcpm_grpc.settings.engine import SupervisionSettings
 
 BOUNDS = Bounds(min_engines=1, max_engines=2, grow_seconds=0.5, shrink_seconds=1.0)

@@ -20,10 +20,11 @@ from support.engines.voice_parts import latents_of
 from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import StartupError, VoxCPMError
+from voxcpm_grpc.events import AudioChunk, Event, Finished
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.ray.engine import RayEngine
 from voxcpm_grpc.pool.ray.engines import RayEngines
-from voxcpm_grpc.request import AudioChunk, Event, Finished, Role
+from voxcpm_grpc.request import Role
 from voxcpm_grpc.settings.schema import Settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

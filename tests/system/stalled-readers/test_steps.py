@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from support.doubles.pools import everything, patient
+from support.doubles.pools import chunks_of, everything, patient
 from support.engines.checkpoints import TINY
 from support.engines.recorded_stats import RecordStats, recorded_stats
 from support.engines.tiny import mixed_requests
 from support.servers.waiting import NEVER_SECONDS, until
 
+from voxcpm_grpc.events import Event, Finished
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines.local import EngineProcess, LocalEngines
-from voxcpm_grpc.request import AudioChunk, Event, Finished, Stats
+from voxcpm_grpc.request import Stats
 from voxcpm_grpc.settings.engine import EngineSettings
-from voxcpm_grpc.worker.dispatcher import EngineLike
+from voxcpm_grpc.worker.engine_like import EngineLike
 from voxcpm_grpc.worker.main import LoadEngine
 
 SLOTS = 2
@@ -91,7 +92,3 @@ async def test_others_need_the_same_steps_with_and_without_stalled_readers(tmp_p
 def finished(events: list[Event]) -> Finished:
     assert isinstance(events[-1], Finished)
     return events[-1]
-
-
-def chunks_of(events: list[Event]) -> int:
-    return sum(isinstance(event, AudioChunk) for event in events)

@@ -141,7 +141,8 @@ def is_judged(held_out: Path, checkpoint: Path, tmp_path: Path) -> None:
 def speaks(checkpoint: Path) -> None:
     """An engine loads the checkpoint, and its audio has the rate of the recipe."""
     from voxcpm_grpc.engine.load import load_engine
-    from voxcpm_grpc.request import AudioChunk, Request, Sampling
+    from voxcpm_grpc.events import AudioChunk
+    from voxcpm_grpc.request import Request, Sampling
     from voxcpm_grpc.settings.engine import EngineSettings
 
     engine = load_engine(checkpoint, "toy", EngineSettings(device="cpu"))

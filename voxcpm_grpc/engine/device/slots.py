@@ -16,9 +16,10 @@ from torch import Tensor
 
 from voxcpm_grpc.engine.scheduling.adapters import NO_BANK
 from voxcpm_grpc.engine.scheduling.sequence import Sequence
+from voxcpm_grpc.events import Finished
 from voxcpm_grpc.kernels.launch.host_copy import HostCopy, SavedSlot
 from voxcpm_grpc.models.base import Plan, SlotState, SpeechModel, upload
-from voxcpm_grpc.request import Finished, VoicePart
+from voxcpm_grpc.request import VoicePart
 
 # These numbers of a slot are written when a stream opens, one int64 each, in this order. Those of the family follow.
 NUMBERS = ("seed", "turn", "segment", "step", "position", "adapter")

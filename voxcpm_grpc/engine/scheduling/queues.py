@@ -45,18 +45,19 @@ class Queues:
 
         It is below 0 after these have passed. A new stream has the lead of one that ran dry when it arrived.
         """
-        in_flight = sequence.launched - sequence.delivered
-        lead = sequence.plays_until - self.now + in_flight * self.step_seconds
+        in_flight, heard_seconds = sequence.launched - sequence.delivered, self.step_seconds / sequence.request.speed
+        lead = sequence.plays_until - self.now + in_flight * heard_seconds
         if sequence.is_slow:  # some of the chunks may have been taken since the last report
-            lead = max(lead, (sequence.unsent - RISE_CHUNKS / 2) * self.step_seconds)
+            lead = max(lead, (sequence.unsent - RISE_CHUNKS / 2) * heard_seconds)
         return lead
 
     def _pace(self, sequence: Sequence) -> float:
-        """Seconds of audio that the client takes in a second, at most 1."""
+        """Seconds of speech that the client takes in a second, at most those that a listener hears."""
+        speed = sequence.request.speed
         if not sequence.is_slow:
-            return 1.0
+            return speed
         taken = (sequence.made - sequence.unsent) * self.step_seconds
-        return min(1.0, taken / max(self.step_seconds, self.now - sequence.queued_at))
+        return min(speed, taken / max(self.step_seconds, self.now - sequence.queued_at))
 
     @property
     def has_candidate(self) -> bool:

@@ -9,7 +9,8 @@ import numpy as np
 
 from voxcpm_grpc.engine.scheduling.adapters import NO_BANK, Lora
 from voxcpm_grpc.errors import Internal
-from voxcpm_grpc.request import NOT_SPOKEN, RISE_CHUNKS, Admitted, AudioChunk, FinishReason, History, Request
+from voxcpm_grpc.events import NOT_SPOKEN, Admitted, AudioChunk, FinishReason, History
+from voxcpm_grpc.request import RISE_CHUNKS, Request
 
 SILENCE_RMS = 10 ** (-50 / 20)  # this is a share of full scale; the quietest speech of a step is far louder
 
@@ -103,7 +104,7 @@ class Sequence:
 
     def on_audio(self, seconds: float, now: float) -> None:
         """A listener gets audio of this length."""
-        self.plays_until = max(self.plays_until, now) + seconds
+        self.plays_until = max(self.plays_until, now) + seconds / self.request.speed
 
     def launch(self, now: float) -> None:
         """Count a step that is launched."""
@@ -119,7 +120,7 @@ class Sequence:
         """
         taken = max(0, limit - self.limit)
         if self.is_slow:
-            self.plays_until = max(self.plays_until, now + taken * step_seconds)
+            self.plays_until = max(self.plays_until, now + taken * step_seconds / self.request.speed)
         self.limit += taken
         self.is_slow = self.is_slow and self.unsent >= RISE_CHUNKS
 

@@ -19,7 +19,7 @@ from voxcpm_grpc.pool.engines.supervised import SupervisedEngines
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.engine import EngineSettings, SupervisionSettings
 from voxcpm_grpc.worker import main
-from voxcpm_grpc.worker.dispatcher import EngineLike
+from voxcpm_grpc.worker.engine_like import EngineLike
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from voxcpm_grpc import logs, progress
 from voxcpm_grpc.ipc import encoding, messages
 from voxcpm_grpc.ipc.messages import Report, Starting
 from voxcpm_grpc.logs import LogOptions
-from voxcpm_grpc.worker.dispatcher import Dispatcher, EngineLike
+from voxcpm_grpc.worker.dispatcher import Dispatcher
+from voxcpm_grpc.worker.engine_like import EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer
 from voxcpm_grpc.worker.main import start_engine
 

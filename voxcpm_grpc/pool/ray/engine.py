@@ -18,7 +18,7 @@ from voxcpm_grpc.logs import DEFAULT, LogOptions
 from voxcpm_grpc.pool.engines.local import START_SECONDS, STOP_SECONDS
 from voxcpm_grpc.pool.ray.actor import VoxCPMEngine
 from voxcpm_grpc.request import ModelInfo
-from voxcpm_grpc.worker.dispatcher import EngineLike
+from voxcpm_grpc.worker.engine_like import EngineLike
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from voxcpm_grpc.pool.ray.engine import RayEngine, Share
 from voxcpm_grpc.pool.ray.scaler import Bounds
 from voxcpm_grpc.settings.engine import EngineSettings, RaySettings
 from voxcpm_grpc.settings.schema import Settings
-from voxcpm_grpc.worker.dispatcher import EngineLike
+from voxcpm_grpc.worker.engine_like import EngineLike
 from voxcpm_grpc.worker.main import LoadEngine
 
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from voxcpm_grpc.errors import Exhausted, Reason
+from voxcpm_grpc.events import Event
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Event
 from voxcpm_grpc.text.durations import duration_text
 
 DEADLINE_SHARE = 0.9  # share of the time left: a refusal that arrives after the deadline is lost

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from voxcpm_grpc.events import Event, Finished
 from voxcpm_grpc.pool.engine_call import EngineCall
-from voxcpm_grpc.request import Event, Finished
 from voxcpm_server.text.segments.arriving_text import ArrivingText
 from voxcpm_server.text.words.characters import is_speakable
 from voxcpm_server.values.outputs import Segment
