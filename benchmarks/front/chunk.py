@@ -30,14 +30,16 @@ from voxcpm_grpc.machine.memory import keep_freed_memory
 from voxcpm_grpc.pool.adapter_catalog import AdapterNames
 from voxcpm_grpc.pool.directory import EngineListener
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Adapter, Conditioning, VoicePart
+from voxcpm_grpc.request import Adapter, Conditioning, Request, VoicePart
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.worker.gathering import Gathering
 from voxcpm_server.app import KEPT_BLOCK, KEPT_BYTES
 from voxcpm_server.speech.session import Session
 from voxcpm_server.values.inputs import GenerateInput, Text
 from voxcpm_server.wire.generate import RequestReader
 
+STEP_SECONDS = 0.01  # seconds of a step of the engine
 TURNS = 24  # of the event loop, in which all work ends that the reports of a step cause
 LIMITS = LimitSettings()
 
@@ -117,7 +119,10 @@ async def chunk_us(streams: int, steps: int) -> float:
     samples = np.sin(np.arange(INFO.samples_per_step, dtype=np.float32) / 20) / 2
     admitted = Admitted(queue_seconds=0.0, cached_tokens=0, prompt_tokens=0)
     bodies = [admitted, *(AudioChunk(index=index, samples=samples, steps=STEP) for index in range(steps))]
-    messages = [encoding.encode([CallEvent(id, body) for id in ids]) for body in bodies]
+    gathering = Gathering(Request(id="", text=""), steps, INFO.step_seconds, 0.0)
+    reported = [one for step, body in enumerate(bodies) for one in gathering.add(body, step * STEP_SECONDS)]
+    reported += gathering.take()
+    messages = [encoding.encode([CallEvent(id, one) for id in ids]) for one in reported]
     engine.arrive(messages[0])
     await _settle()
     began = time.thread_time()

@@ -6,6 +6,7 @@ A report costs a front, and a message to the client costs it more, whatever thei
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from voxcpm_grpc.events import NOT_SPOKEN, AudioChunk, Event
 from voxcpm_grpc.request import Request
 
 RESERVE_SECONDS = 1.0  # seconds of audio, without which a listener gets each chunk at once
-GATHERED_SECONDS = 0.5  # seconds of audio in one report, at most
+GATHERED_SECONDS = 1.0  # seconds of audio in one report, at most
 WAIT_SECONDS = 0.25  # seconds that a chunk waits for others, at most
 
 
@@ -34,6 +35,8 @@ class Gathering:
         self._heard_seconds = step_seconds / request.speed
         self._plays_until = now + request.lead_seconds
         self._most = max(1, min(int(GATHERED_SECONDS / step_seconds), window // 2))
+        # Streams that began together report in different steps.
+        self._room = 1 + zlib.crc32(request.id.encode()) % self._most
         self._begun = False
         # Of the chunks that wait: their samples, with room for more, what another engine needs of each, and the first.
         self._samples = np.empty(0, np.float32)
@@ -50,7 +53,7 @@ class Gathering:
         self._samples[len(self._steps)] = result.samples  # the engine uses the memory of the chunk again
         self._steps.append(result.steps)
         self._silent = result.silent
-        return self.take() if len(self._steps) == self._most else []
+        return self.take() if len(self._steps) == self._room else []
 
     def _may_wait(self, chunk: AudioChunk, now: float) -> bool:
         reserve = self._plays_until - now
@@ -70,7 +73,7 @@ class Gathering:
         """The chunks that wait, as one; nothing if there are none."""
         if not (steps := self._steps):
             return []
-        self._steps = []
+        self._steps, self._room = [], self._most
         samples, complete = self._samples[: len(steps)].reshape(-1), all(steps)
         known = b"".join(steps) if complete else b""
         return [AudioChunk(index=self._first, samples=samples, steps=known, silent=self._silent, chunks=len(steps))]

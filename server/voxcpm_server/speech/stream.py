@@ -12,7 +12,7 @@ from voxcpm_server.speech.writer import ChunkWriter
 from voxcpm_server.values.inputs import Continuity, GenerateConfig, SegmentationMode
 
 TASKS = 3  # the reader, the speaker and the writer
-MERGED_SECONDS = 0.5  # seconds of audio in one message, at most
+MERGED_SECONDS = 1.0  # seconds of audio in one message, at most
 
 
 class Stream:
