@@ -23,7 +23,7 @@ from benchmarks.front.paced_engine import INFO, STEP
 from benchmarks.measuring.environment import command
 from benchmarks.measuring.flags import command_parser, integers
 from voxcpm_grpc.aio.event_loops import freeze_objects, loop_factory
-from voxcpm_grpc.events import Admitted, AudioChunk, Finished, FinishReason
+from voxcpm_grpc.events import Admitted, AudioChunk, Event, Finished, FinishReason
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import CallEvent, Command, Report, Submit
 from voxcpm_grpc.machine.memory import keep_freed_memory
@@ -118,9 +118,10 @@ async def chunk_us(streams: int, steps: int) -> float:
     assert len(ids) == streams
     samples = np.sin(np.arange(INFO.samples_per_step, dtype=np.float32) / 20) / 2
     admitted = Admitted(queue_seconds=0.0, cached_tokens=0, prompt_tokens=0)
-    bodies = [admitted, *(AudioChunk(index=index, samples=samples, steps=STEP) for index in range(steps))]
-    gathering = Gathering(Request(id="", text=""), steps, INFO.step_seconds, 0.0)
-    reported = [one for step, body in enumerate(bodies) for one in gathering.add(body, step * STEP_SECONDS)]
+    chunks = [AudioChunk(index=index, samples=samples, steps=STEP) for index in range(steps)]
+    gathering, reported = Gathering(Request(id="", text=""), steps, INFO.step_seconds, 0.0), list[Event]([admitted])
+    for step, chunk in enumerate(chunks):
+        reported += [one for one in gathering.add(chunk, step * STEP_SECONDS) if isinstance(one, AudioChunk)]
     reported += gathering.take()
     messages = [encoding.encode([CallEvent(id, one) for id in ids]) for one in reported]
     engine.arrive(messages[0])

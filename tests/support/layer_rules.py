@@ -212,7 +212,7 @@ voxcpm_client.cli: voxcpm_client.cli.operate voxcpm_client.cli.inspect voxcpm_cl
 benchmarks.front: voxcpm_server.fronts voxcpm_server.app voxcpm_server.speech voxcpm_server.wire voxcpm_server.values
     benchmarks.serving voxcpm_client voxcpm_client.values benchmarks.pages benchmarks.measuring
     voxcpm_server.front_count voxcpm_server.auth v1 pool.engines pool ipc engine.scheduling settings events request
-    abilities logs aio errors machine
+    abilities worker.gathering logs aio errors machine
 benchmarks.gateway: benchmarks.front benchmarks.serving voxcpm_client benchmarks.pages benchmarks.measuring
 benchmarks.word_times: benchmarks.front voxcpm_server.app voxcpm_client benchmarks.pages benchmarks.measuring
     pool.engines pool settings events request

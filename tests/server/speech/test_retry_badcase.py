@@ -92,7 +92,7 @@ async def test_nothing_of_a_segment_is_sent_before_it_is_whole(served):
 def test_a_segment_longer_than_the_lead_is_made_whole_and_its_room_comes_back(fake, continuity, runs_on):
     """The lead is 10 chunks; each segment has 70, and the next one starts as soon as the client has taken enough."""
     pool = fake(char_steps=10, seeds_that_run_on=runs_on)
-    client = SlowClient(3)
+    client = SlowClient(2)
     texts = [Text("One is. "), Text("Two is. "), Text("Six is. "), Text("Ten is.")]
 
     def script() -> Any:
