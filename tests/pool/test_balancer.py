@@ -17,8 +17,9 @@ class Replica:
     work: float = 0.0
     room: Room = Room.SLOT
 
-    def load(self) -> tuple[Room, float]:
-        return self.room, self.work
+
+def loads(*replicas: Replica) -> dict[Replica, tuple[Room, float]]:
+    return {replica: (replica.room, replica.work) for replica in replicas}
 
 
 def with_text(text: str, **sampling) -> Request:
@@ -53,32 +54,30 @@ def test_work_includes_limits_and_voices():
 def test_the_replica_with_the_least_work_is_chosen_and_equal_ones_take_turns():
     replicas = [Replica(), Replica(), Replica()]
     balancer = Balancer[Replica]()
-    assert {balancer.choose(replicas, None, Replica.load) for _ in range(3)} == set(replicas)
+    assert {balancer.choose(loads(*replicas), None) for _ in range(3)} == set(replicas)
     replicas[0].work, replicas[1].work, replicas[2].work = 30, 10, 20
-    assert balancer.choose(replicas, None, Replica.load) is replicas[1]
+    assert balancer.choose(loads(*replicas), None) is replicas[1]
 
 
 def test_a_replica_with_a_free_slot_is_chosen_before_one_with_less_work():
     short, long = Replica(work=20, room=Room.QUEUE), Replica(work=300)
-    assert Balancer[Replica]().choose([short, long], None, Replica.load) is long
+    assert Balancer[Replica]().choose(loads(short, long), None) is long
     long.room = Room.NONE
-    assert Balancer[Replica]().choose([short, long], None, Replica.load) is short
+    assert Balancer[Replica]().choose(loads(short, long), None) is short
 
 
 def test_a_voice_stays_with_its_replica_unless_that_has_notably_more_work():
     first, other = Replica(), Replica()
     balancer, prefix = Balancer[Replica](), prefix_of(with_voice(1))
     assert prefix is not None
-    assert balancer.choose([first], prefix, Replica.load) is first
+    assert balancer.choose(loads(first), prefix) is first
     first.work = CACHE_BONUS_STEPS - 1
-    assert balancer.choose([first, other], prefix, Replica.load) is first
-    assert balancer.choose([first, other], prefix_of(with_voice(2)), Replica.load) is other, (
-        "another voice is in no cache"
-    )
+    assert balancer.choose(loads(first, other), prefix) is first
+    assert balancer.choose(loads(first, other), prefix_of(with_voice(2))) is other, "another voice is in no cache"
     first.work = other.work + CACHE_BONUS_STEPS + 1
-    assert balancer.choose([first, other], prefix, Replica.load) is other
+    assert balancer.choose(loads(first, other), prefix) is other
     first.work = other.work = 0
-    assert {balancer.choose([first, other], prefix, Replica.load) for _ in range(2)} == {first, other}, (
+    assert {balancer.choose(loads(first, other), prefix) for _ in range(2)} == {first, other}, (
         "both have it in their cache"
     )
 
@@ -86,10 +85,10 @@ def test_a_voice_stays_with_its_replica_unless_that_has_notably_more_work():
 def test_a_lost_engine_has_nothing_in_its_cache():
     first, other = Replica(), Replica()
     balancer, prefix = Balancer[Replica](), prefix_of(with_voice(1))
-    balancer.choose([first], prefix, Replica.load)
+    balancer.choose(loads(first), prefix)
     balancer.forget(first)
     first.work = 1
-    assert balancer.choose([first, other], prefix, Replica.load) is other
+    assert balancer.choose(loads(first, other), prefix) is other
 
 
 def test_voices_have_different_prefixes():

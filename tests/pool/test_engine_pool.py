@@ -86,12 +86,9 @@ async def test_a_check_raises_what_the_engine_has_against_a_request(pool):
     assert not any(replica.calls for replica in pool.replicas)
 
 
-async def test_an_id_in_use_is_refused_and_may_be_used_again_later(pool):
-    first = pool.generate(request("same", 3))
-    with pytest.raises(InvalidRequest, match="'same' is in use"):
-        await anext(pool.generate(request("same", 3)))
-    assert len(await everything(first)) == 5
-    assert len(await everything(pool.generate(request("same", 3)))) == 5
+async def test_requests_with_the_same_id_do_not_disturb_each_other(pool):
+    streams = [pool.generate(request("same", 3)) for _ in range(2)]
+    assert [len(await everything(stream)) for stream in streams] == [5, 5]
 
 
 async def test_a_request_may_have_the_name_of_a_codec_job_as_its_id(pool):

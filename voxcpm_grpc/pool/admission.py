@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping
 from time import monotonic
 
 from voxcpm_grpc.errors import QueueFull, QueueTooLong
@@ -15,25 +15,25 @@ from voxcpm_grpc.pool.replica import Replica
 logger = logging.getLogger(__name__)
 
 
-def queue_error(call: EngineCall, replicas: Sequence[Replica]) -> QueueFull | None:
+def queue_error(call: EngineCall, loads: Mapping[Replica, tuple[Room, float]]) -> QueueFull | None:
     """The error of a new stream if the queues of all engines are full: they would refuse it only after a step.
 
     One whose text is open may not need a place in a queue for a while. The engine refuses it when it does.
     """
     if call.text_is_open:
         return None
-    if any(replica.load(is_batch=call.is_batch)[0] is not Room.NONE for replica in replicas):
+    if any(room is not Room.NONE for room, _ in loads.values()):
         return None
     logger.debug(
         LogLine(
             "refused: the queues of all engines are full",
             request_id=call.log_id,
             call=call.name,
-            engines=len(replicas),
+            engines=len(loads),
         )
     )
-    limit = next((replica.info.max_queue for replica in replicas if replica.info), None)
-    return QueueFull(min(replica.queued(is_batch=call.is_batch) for replica in replicas), limit or 0)
+    limit = next((replica.info.max_queue for replica in loads if replica.info), None)
+    return QueueFull(min(replica.queued(is_batch=call.is_batch) for replica in loads), limit or 0)
 
 
 def deadline_error(call: EngineCall, replica: Replica) -> QueueTooLong | None:

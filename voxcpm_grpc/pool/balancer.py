@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Generic, TypeVar
 
@@ -85,18 +85,18 @@ class Balancer(Generic[T]):
         self._turns: dict[T, int] = {}  # each replica has the number of the choice that took it last
         self._choices = 0
 
-    def choose(self, replicas: Sequence[T], prefix: int | None, load: Callable[[T], tuple[Room, float]]) -> T:
+    def choose(self, loads: Mapping[T, tuple[Room, float]], prefix: int | None) -> T:
         """Choose a replica with the most room, and of these one with the least work. Equal replicas take turns.
 
-        `load` returns the room of a replica, and its work in steps.
+        `loads` are the room of each replica, and its work in steps.
         """
         cached = self._cached.get(prefix, set()) if prefix is not None else set()
 
         def rank(replica: T) -> tuple[Room, float, int]:
-            room, work = load(replica)
+            room, work = loads[replica]
             return room, work - (CACHE_BONUS_STEPS if replica in cached else 0.0), self._turns.get(replica, 0)
 
-        chosen = min(replicas, key=rank)
+        chosen = min(loads, key=rank)
         self._choices += 1
         self._turns[chosen] = self._choices
         if prefix is not None:

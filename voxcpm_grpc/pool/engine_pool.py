@@ -20,7 +20,6 @@ from voxcpm_grpc import progress
 from voxcpm_grpc.aio.tasks import cancel_and_wait, keep_running
 from voxcpm_grpc.errors import (
     FailedPrecondition,
-    InvalidRequest,
     Reason,
     VoxCPMError,
     broken_off,
@@ -204,10 +203,7 @@ class EnginePool:
             plays_until=monotonic() + request.lead_seconds,
             key=lambda call: key_of(so_far(call)),
         )
-        if any(one.name == call.name and one.is_stream for replica in self._replicas for one in replica.calls):
-            call.fail(InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id"))
-        else:
-            self._start(call)
+        self._start(call)
         return call
 
     def waits_for_slot(self, call: EngineCall[Event]) -> bool:
@@ -328,16 +324,17 @@ class EnginePool:
         if not replicas:
             self._waiting.add(call)
             return
-        if call.is_new and (error := queue_error(call, replicas)):
+        loads = {replica: load_for(call, replica) for replica in replicas}
+        if call.is_new and (error := queue_error(call, loads)):
             call.fail(error)
             return
-        chosen = self._balancer.choose(replicas, call.prefix, partial(load_for, call))
+        chosen = self._balancer.choose(loads, call.prefix)
         if call.is_new and (error := deadline_error(call, chosen)):
             call.fail(error)
             return
         id = self._new_id(call)
         if logger.isEnabledFor(logging.DEBUG):
-            room, steps = chosen.load(is_batch=call.is_batch)
+            room, steps = loads[chosen]
             logger.debug(
                 LogLine(
                     "replica",

@@ -197,12 +197,13 @@ class Replica:
         streams, waiting, steps = others.streams, others.waiting, others.steps
         if not with_batch:
             streams, waiting = streams - others.batch, waiting - others.batch_waiting
-        for call in self.calls:
-            if not call.paused:
-                if call.is_stream and (with_batch or not call.is_batch):
-                    streams += 1
-                    waiting += not call.has_slot
-                steps += call.steps_left
+        for reference in self._calls.values():
+            if (call := reference()) is None or call.paused:
+                continue
+            steps += call.steps_left
+            if call.is_stream and (with_batch or not call.is_batch):
+                streams += 1
+                waiting += not call.has_slot
         return Work(streams, waiting, steps)
 
     def start(self, id: str, call: EngineCall) -> None:
