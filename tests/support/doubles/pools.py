@@ -167,7 +167,13 @@ async def everything(stream):
 
 def chunks_of(events: Iterable[object]) -> int:
     """The chunks of these events, of which an engine may merge some."""
-    return sum(event.chunks for event in events if isinstance(event, AudioChunk))
+    return len(indexes_of(events))
+
+
+def indexes_of(events: Iterable[object]) -> list[int]:
+    """The index of each chunk of these events."""
+    made = (range(event.index, event.end) for event in events if isinstance(event, AudioChunk))
+    return [index for indexes in made for index in indexes]
 
 
 async def steps_reach(made: Callable[[], int], steps: int) -> None:

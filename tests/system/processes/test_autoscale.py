@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from support.doubles.fake_engine import MakeFake, refuse_to_start, request
-from support.doubles.pools import Launcher, RecordedPool, everything, patient, started
+from support.doubles.pools import Launcher, RecordedPool, everything, indexes_of, patient, started
 from support.servers.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.aio.tasks import cancel_and_wait, keep_running
-from voxcpm_grpc.events import AudioChunk
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.engines.local import EngineProcess
 from voxcpm_grpc.pool.ray.autoscale import autoscale
@@ -55,7 +54,7 @@ async def test_a_removed_replica_gives_its_streams_to_others():
         await until(lambda: sum(replica.ready for replica in pool.replicas) < 2)
         assert 2 in [len(replica.calls) for replica in pool.replicas]
         for events in await asyncio.gather(*(everything(stream) for stream in streams)):
-            assert [event.index for event in events if isinstance(event, AudioChunk)] == list(range(80))
+            assert indexes_of(events) == list(range(80))
         await ready_engines_are(pool, 1)
 
 

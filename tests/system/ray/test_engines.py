@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.doubles.fake_engine import MakeFake, NotePid, refuse_to_start, request
-from support.doubles.pools import everything, steps_reach
+from support.doubles.pools import everything, indexes_of, steps_reach
 from support.engines.ray_nodes import RayNodes, ray_nodes
 from support.engines.recorded_stats import RecordStats, recorded_stats
 from support.engines.voice_parts import latents_of
@@ -71,11 +71,12 @@ def is_whole(events: list[Event] | VoxCPMError, steps: int, *, first: int = 0) -
     """True if the events are all chunks of a request from `first` on, in order, and its end."""
     if isinstance(events, VoxCPMError):
         return False
-    chunks = [event for event in events if isinstance(event, AudioChunk)]
-    in_order = [chunk.index for chunk in chunks] == list(range(first, steps))
-    return (
-        in_order and all((chunk.samples == chunk.index).all() for chunk in chunks) and isinstance(events[-1], Finished)
-    )
+    samples = [
+        one for event in events if isinstance(event, AudioChunk) for one in np.split(event.samples, event.chunks)
+    ]
+    wanted = list(range(first, steps))
+    right = all((one == index).all() for one, index in zip(samples, wanted, strict=False))
+    return indexes_of(events) == wanted and right and isinstance(events[-1], Finished)
 
 
 async def test_two_nodes_serve(nodes, tmp_path):
