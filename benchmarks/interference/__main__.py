@@ -132,7 +132,8 @@ async def refusals(target: str, count: int, timesteps: int) -> list[float]:
                     await stream(client, 200, timesteps)
                 await asyncio.sleep(0.05)
 
-        # More streams than fit: those that are refused try again, so the queue stays full.
+        # More streams than fit: those that are refused try again, so the queue stays full. Streams whose listeners have
+        # seconds of audio left give their slots to new ones, so that all may find room: then more streams join.
         filling = [group.create_task(fill()) for _ in range(2 * (SLOTS + QUEUE))]
         while len(took) < count:
             began = time.perf_counter()
@@ -143,6 +144,8 @@ async def refusals(target: str, count: int, timesteps: int) -> list[float]:
                 took.append(time.perf_counter() - began)
             except TimeoutError:
                 pass  # the queue was not full yet
+            else:
+                filling.append(group.create_task(fill()))
         over.set()
         for task in filling:
             task.cancel()
