@@ -37,7 +37,6 @@ def test_messages_are_longer_when_the_listener_has_enough_audio(tmp_path):
         client.speak("One sentence. " * 30, **options) as stream,
     ):
         lengths = [one.sample_count for one in stream if one.sample_count]
-    assert set(lengths[:4]) == {INFO.samples_per_step}
     assert max(lengths) == 6 * INFO.samples_per_step <= MERGED_SECONDS * INFO.output_sample_rate
     assert len(lengths) < 0.5 * sum(lengths) / INFO.samples_per_step
 
