@@ -1,4 +1,4 @@
-"""What an engine tells of its work: the events of a request, the results of a codec job."""
+"""The events of a request and the results of a codec job, as an engine reports them."""
 
 from __future__ import annotations
 

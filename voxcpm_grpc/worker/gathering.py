@@ -66,7 +66,7 @@ class Gathering:
 
     @property
     def due(self) -> float:
-        """What waits is to be reported at this time; infinite if nothing does."""
+        """The time at which chunks that wait are to be reported; infinite if none do."""
         return self._due if self._steps else math.inf
 
     def take(self) -> list[AudioChunk]:
