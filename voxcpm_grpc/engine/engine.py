@@ -91,6 +91,7 @@ class Engine:
             max_len=max_len,
             step_seconds=info.step_seconds,
             adapters=self.adapters,
+            separate_beside=model.separate_beside,
         )
         self.runner = Runner(
             model, on_device, kv, graph_tokens=budget.most if graphs else None, some_graphs_later=some_graphs_later

@@ -238,6 +238,7 @@ class SpeechModel(ABC):
     encodes: bool  # `encode` computes the inputs of some rows
     primed_at_once: int = 0  # streams that `prime` prepares in one call; 0: no plan of the model primes
     late_audio: bool = False  # `decode` of a step may still run while the next one is generated
+    separate_beside: float = math.inf  # more streams than so many always share their step with new ones
     # Python compiles with these arguments what LoadOptions.compiled lacks; or empty.
     compile_command: tuple[str, ...] = ()
     capturable: bool  # `prefill` and the parts of a step never wait for the host: they can be recorded in CUDA graphs

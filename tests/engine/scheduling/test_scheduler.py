@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -105,10 +106,24 @@ def test_streams_that_are_ahead_of_playback_skip_rounds_during_a_prefill():
     assert {seq.id for seq in sched.schedule(0.6).steps} == {"first", "long"}
 
 
-@pytest.mark.parametrize(("running", "arriving", "skip"), [(16, 1, True), (17, 1, False), (17, 5, True)])
-def test_no_stream_skips_a_round_under_load(running, arriving, skip):
-    """New streams join the step of all if more than half of the slots generate, unless many streams arrive."""
-    sched = scheduler(slots=32, pages=400, budget=1000, max_queue=100, max_len=128)
+@pytest.mark.parametrize(
+    ("running", "arriving", "beside", "skip"),
+    [
+        (16, 1, math.inf, True),
+        (17, 1, math.inf, False),
+        (17, 5, math.inf, True),
+        (7, 1, 8, True),
+        (9, 1, 8, False),
+        (9, 3, 8, True),
+        (17, 1, 30, False),
+    ],
+)
+def test_no_stream_skips_a_round_under_load(running, arriving, beside, skip):
+    """New streams join the step of all if more than half of the slots generate, unless many streams arrive.
+
+    A model may say that so many streams are fewer.
+    """
+    sched = scheduler(slots=32, pages=400, budget=1000, max_queue=100, max_len=128, separate_beside=beside)
     old = [sequence(f"old {index}", 3, 20) for index in range(running)]
     for seq in old:
         sched.add(seq)

@@ -22,7 +22,7 @@ def sequence(name, length, steps, limit=10**6, continues=False, batch=False, spe
     return Sequence(request=request, plan=plan, limit=limit, queued_at=0.0)
 
 
-def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64):
+def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64, **options):
     return Scheduler(
         slots=slots,
         blocks=BlockManager(pages),
@@ -32,4 +32,5 @@ def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64
         max_len=max_len,
         step_seconds=STEP_SECONDS,
         adapters=Adapters(0, lambda directory: None),
+        **options,
     )

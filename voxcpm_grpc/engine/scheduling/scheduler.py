@@ -62,13 +62,16 @@ class Scheduler(Queues):
         max_len: int,
         step_seconds: float,
         adapters: Adapters,
+        separate_beside: float = math.inf,
     ) -> None:
+        """`separate_beside` is that of the model."""
         super().__init__(slots=slots, adapters=adapters, step_seconds=step_seconds)
         self.blocks = blocks
         self.page_size = page_size
         self.budget = budget
         self.max_queue = max_queue
         self.max_len = min(max_len, blocks.total * page_size)
+        self.separate_beside = min(slots // 2, separate_beside)
         self.prefilled = 0  # positions, in the last round
         self.arrived_at = -math.inf  # the last request arrived at this time
         self._stepped = 0  # streams in the last round
@@ -243,13 +246,14 @@ class Scheduler(Queues):
         """True if a separate round for new streams would cost more than it saves.
 
         A separate round saves new streams the time of the other streams' step, and costs all streams the fixed time of
-        a round. It pays while at most half of the slots generate, and if enough new streams share the round.
+        a round. It pays while at most half of the slots generate, or fewer by the model, and if enough new streams
+        share the round.
         """
         old = [sequence for sequence in self.running if sequence.prefilled and not sequence.starting]
         generating = sum(sequence.can_step for sequence in old)
         prefills = len(self.running) - len(old)
         prefills += min(len(self.waiting) + len(self._returning), self._available_slots)
-        return generating > max(self.slots // 2, STREAMS_PER_PREFILL * prefills)
+        return generating > max(self.separate_beside, STREAMS_PER_PREFILL * prefills)
 
     @property
     def _backlog(self) -> int:
