@@ -166,9 +166,9 @@ class Request:
     The noise depends on seed, `turn` and `segment`, so that segments differ and a repeated request sounds the same.
     `keep_speech` requests the speech at the end, with which the next segment can continue. `continues` means that audio
     of an earlier segment was sent, and a full queue accepts the request; `lead_seconds` of that audio are still to be
-    played, and a second of speech is heard for 1 / `speed` seconds. A batch request gets a slot after all interactive
-    ones, and gives it up to them. `log_id` is the RPC's id. More text follows an `open` request. A text that `arrives`
-    is read while it is spoken, also where it comes whole.
+    played, and its speech is heard at `speed`. A batch request gets a slot after all interactive ones, and gives it up
+    to them. `log_id` is the RPC's id. More text follows an `open` request. A text that `arrives` is read while it is
+    spoken, also where it comes whole.
     """
 
     id: str
@@ -191,6 +191,10 @@ class Request:
     @property
     def is_batch(self) -> bool:
         return self.priority is Priority.BATCH
+
+    def heard(self, seconds: float) -> float:
+        """The seconds for which so many seconds of its speech are heard."""
+        return seconds / self.speed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

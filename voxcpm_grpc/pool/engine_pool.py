@@ -197,7 +197,7 @@ class EnginePool:
             adapter=content_of(request.conditioning.adapter),
             wait_until=monotonic() + max_wait,
             max_wait=max_wait,
-            heard_seconds=info.step_seconds / request.speed,
+            heard_seconds=request.heard(info.step_seconds),
             text_is_open=request.open,
             work_with=partial(work_of, request, info),
             plays_until=monotonic() + request.lead_seconds,

@@ -32,7 +32,7 @@ class Gathering:
     """
 
     def __init__(self, request: Request, window: int, step_seconds: float, now: float) -> None:
-        self._heard_seconds = step_seconds / request.speed
+        self._heard_seconds = request.heard(step_seconds)
         self._plays_until = now + request.lead_seconds
         self._most = max(1, min(int(GATHERED_SECONDS / step_seconds), window // 2))
         # Streams that began together report in different steps.

@@ -45,7 +45,7 @@ class Queues:
 
         It is below 0 after these have passed. A new stream has the lead of one that ran dry when it arrived.
         """
-        in_flight, heard_seconds = sequence.launched - sequence.delivered, self.step_seconds / sequence.request.speed
+        in_flight, heard_seconds = sequence.launched - sequence.delivered, sequence.request.heard(self.step_seconds)
         lead = sequence.plays_until - self.now + in_flight * heard_seconds
         if sequence.is_slow:  # some of the chunks may have been taken since the last report
             lead = max(lead, (sequence.unsent - RISE_CHUNKS / 2) * heard_seconds)

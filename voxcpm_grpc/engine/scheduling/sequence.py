@@ -104,7 +104,7 @@ class Sequence:
 
     def on_audio(self, seconds: float, now: float) -> None:
         """A listener gets audio of this length."""
-        self.plays_until = max(self.plays_until, now) + seconds / self.request.speed
+        self.plays_until = max(self.plays_until, now) + self.request.heard(seconds)
 
     def launch(self, now: float) -> None:
         """Count a step that is launched."""
@@ -120,7 +120,7 @@ class Sequence:
         """
         taken = max(0, limit - self.limit)
         if self.is_slow:
-            self.plays_until = max(self.plays_until, now + taken * step_seconds / self.request.speed)
+            self.plays_until = max(self.plays_until, now + self.request.heard(taken * step_seconds))
         self.limit += taken
         self.is_slow = self.is_slow and self.unsent >= RISE_CHUNKS
 
