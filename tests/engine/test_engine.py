@@ -265,7 +265,7 @@ def test_a_request_added_during_a_round_is_in_the_next_one(lagging):
     eng.add(brief("late", 3))
     events = eng.step()
     assert [sequence.id for sequence in launched[1].steps] == ["late"]  # the other is ahead of its playback
-    assert [(id, type(event)) for id, event in events] == [("early", AudioChunk), ("late", Admitted)]
+    assert [(id, type(event)) for id, event in events] == [("late", Admitted), ("early", AudioChunk)]
     eng.step()
     assert [(id, event.index) for id, event in eng.step() if isinstance(event, AudioChunk)] == [("late", 0)]
 
@@ -278,7 +278,7 @@ def test_a_request_cancelled_during_its_round_has_no_further_steps_or_results(la
     eng.step()
     eng.step()
     eng.collect()
-    eng.cancel("gone")  # its only step has run and has been read
+    eng.cancel("gone")  # its only step has run
     eng.cancel("cancelled")
     results = [id for id, _ in eng.step()]
     assert [sequence.id for sequence in launched[-1].steps] == ["stays"]

@@ -49,14 +49,15 @@ class Engine:
     Not thread-safe: a single thread uses it.
 
     A round is launched in two parts. The first generates a step of each stream and its audio, and is launched as soon
-    as the audio of the previous round has been read. A GPU still runs the language models of the previous round then,
-    so it does not idle. The new round contains no stream that has ended, and may contain requests that were added in
-    the meantime. The second part runs the language models on these steps. While requests arrive, it is launched when a
-    GPU has generated them and decodes them. Prompts of new requests may join it then, which costs less than a prefill
-    of their own. Otherwise it is launched with the first part.
+    as it is known which streams stop with the previous round: the audio says it, or the model before late audio. A GPU
+    still runs the language models of the previous round then, so it does not idle. The new round contains no stream
+    that stops, and may contain requests that were added in the meantime. The second part runs the language models on
+    these steps. While requests arrive, it is launched when a GPU has generated them and decodes them. Prompts of new
+    requests may join it then, which costs less than a prefill of their own. Otherwise it is launched with the first
+    part.
 
-    A model with late audio says earlier which streams stop. The audio of a round is then read when the next one was
-    launched, or before that if a stream waits for a slot, or needs a page, that an end may free.
+    The audio of a round is read when the next one was launched, or before that if a stream waits for a slot, or needs a
+    page, that an end may free.
     """
 
     def __init__(
@@ -223,15 +224,14 @@ class Engine:
     def collect(self) -> None:
         """Wait until `step` can launch the next part of a round. `step` does this first.
 
-        Reads the audio of the last round after both of its parts, unless that comes late. A request that is added
-        between `collect` and `step` can be in that part.
+        After both parts of the last round it is then known which streams stop. A request that is added between
+        `collect` and `step` can be in that part.
         """
         if self._in_flight and self._generating:
             self._in_flight.wait_until_generated()
         elif self._in_flight:
             self._unread, self._in_flight = self._in_flight, None
-            if not self._unread.read_stop_flags():
-                self._read_frames()
+            self._unread.read_stop_flags()
 
     def step(self) -> list[Result]:
         """Launch a part of a round, and with its first part a chunk of a codec job.
@@ -248,7 +248,7 @@ class Engine:
             self._advance(joins=True)
         idle = False
         if not self._in_flight:
-            if self._unread and (self.scheduler.has_candidate or self.scheduler.lacks_pages):
+            if self._unread and self.scheduler.waits_for_ends:
                 self._read_frames()
             work = self.scheduler.schedule(monotonic())
             if work:

@@ -43,7 +43,8 @@ class InFlight:
     """A launched round: the sequences of each variant, and their `Frame.packed`."""
 
     frames: list[tuple[list[Sequence], HostCopy]]
-    generated: torch.cuda.Event | None  # it is recorded when all steps are generated; None: they are
+    samples: int  # samples of a frame's audio
+    generated: torch.cuda.Event | None = None  # it is recorded when all steps are generated; None: they are
     stop_flags: HostCopy | None = None  # those of the model, bool [slots], which come before late audio
 
     def wait_until_generated(self) -> None:
@@ -51,14 +52,17 @@ class InFlight:
         if self.generated is not None:
             self.generated.synchronize()
 
-    def read_stop_flags(self) -> bool:
-        """Wait until it is known which streams stop with the round, and tell them. False if only the audio says it."""
-        if self.stop_flags is None:
-            return False
-        flags = self.stop_flags.wait()
-        for sequence in (one for group, _ in self.frames for one in group if not one.ended):
-            sequence.note_stop(stop=bool(flags[sequence.slot]))
-        return True
+    def read_stop_flags(self) -> None:
+        """Wait until it is known which streams stop with the round, and tell them."""
+        if self.stop_flags is not None:
+            flags = self.stop_flags.wait()
+            for sequence in (one for group, _ in self.frames for one in group if not one.ended):
+                sequence.note_stop(stop=bool(flags[sequence.slot]))
+            return
+        for group, copy in self.frames:
+            stops = (copy.wait()[:, self.samples] != 0).tolist()
+            for sequence, stop in zip(group, stops, strict=True):
+                sequence.note_stop(stop=stop)
 
     def ready(self) -> bool:
         """True if all frames have reached the host."""
@@ -114,12 +118,14 @@ class Runner:
             groups[sequence.plan.variant].append(sequence)
         self._decoded = {sequence.slot for sequence in work.steps}
         frames = [(group, self._generate(group, variant)) for variant, group in groups.items()]
+        launched = InFlight(frames, self.model.info.samples_per_step)
         if not frames:
-            return InFlight(frames, None)
+            return launched
         if self._graphs is not None:
-            return InFlight(frames, self._graphs.generated, self._graphs.stop_flags)
-        late = self.model.late_audio
-        return InFlight(frames, None, HostCopy(self.model.stop_flags(self.slots.state)) if late else None)
+            return replace(launched, generated=self._graphs.generated, stop_flags=self._graphs.stop_flags)
+        if self.model.late_audio:
+            return replace(launched, stop_flags=HostCopy(self.model.stop_flags(self.slots.state)))
+        return launched
 
     @torch.inference_mode()
     def advance(self, steps: list[Sequence], joined: Round) -> None:

@@ -80,12 +80,12 @@ def run_arriving(eng: Engine, requests: list[Request], every: int = 2) -> dict[s
 
 
 def watch_launches(eng: Engine) -> list[Round]:
-    """The rounds that are launched from now on. At each launch, all earlier audio must have been delivered."""
+    """The rounds that are launched from now on. At each launch, all audio before the last round must be delivered."""
     rounds: list[Round] = []
     launch = eng.runner.launch
 
     def watched(work):
-        assert all(sequence.delivered == sequence.launched - 1 for sequence in work.steps)
+        assert all(sequence.delivered >= sequence.launched - 2 for sequence in work.steps)
         rounds.append(work)
         return launch(work)
 

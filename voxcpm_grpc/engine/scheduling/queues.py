@@ -59,11 +59,6 @@ class Queues:
         taken = (sequence.made - sequence.unsent) * self.step_seconds
         return min(speed, taken / max(self.step_seconds, self.now - sequence.queued_at))
 
-    @property
-    def has_candidate(self) -> bool:
-        """True if a sequence could run if it had a slot or pages."""
-        return self._candidate() is not None
-
     def _candidate(self) -> Sequence | None:
         """The next sequence to admit."""
         returning, late = self._returning, list[Sequence]()

@@ -132,8 +132,11 @@ class Scheduler(Queues):
         return self._has_prefill or any(sequence.can_step for sequence in self.running)
 
     @property
-    def lacks_pages(self) -> bool:
-        """True if the next steps of running sequences need more pages than are free."""
+    def waits_for_ends(self) -> bool:
+        """True if a sequence waits for a slot, a bank or pages, or a step needs a page, that an end may free."""
+        candidate = self._candidate()
+        if candidate is not None and not self._fits(candidate):
+            return True
         return sum(s.can_step and s.needs_page(self.page_size) for s in self.running) > self.blocks.free
 
     def schedule(self, now: float) -> Round:
