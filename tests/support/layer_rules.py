@@ -283,11 +283,11 @@ NEEDS_EXTRA = ("voxcpm_client.livekit", "voxcpm_client.pipecat", "voxcpm_client.
 LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub", *NEEDS_EXTRA)
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command
 # core_log sets the level of gRPC's log, which is a variable, for the time of an import. Proxies, gRPC's support of
-# forks, and prometheus-client's folder of several processes are variables only.
+# forks, the threads of tokenizers, and prometheus-client's folder of several processes are variables only.
 READ_ENVIRONMENT = (
     "voxcpm_grpc.settings.sources",
     "voxcpm_grpc.network.proxies",
-    "voxcpm_grpc.worker.main",
+    "voxcpm_grpc.engine.load",
     "voxcpm_server.http_process",
     "voxcpm_client.transport.core_log",
     "voxcpm_client.transport.forks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -23,7 +24,7 @@ from voxcpm_grpc.models.loading import prepare_all as prepare_all
 from voxcpm_grpc.settings.engine import DEFAULT_LORAS, OF_FAMILIES, EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
-KEPT_BYTES = 256 << 20  # bytes of memory that a CPU keeps from step to step
+KEPT_BYTES = 256 << 20  # bytes of memory that the process keeps from step to step
 LEAST_COMPILED = 16 << 20  # bytes of weights; a compilation of a smaller model, of tests, takes longer than it saves
 PASSED = {option.name for option in fields(LoadOptions)} & EngineSettings.model_fields.keys() - {
     *("device", "dtype", "codec_dtype", "max_slots", "recorded_noise")  # these values are converted
@@ -50,6 +51,8 @@ def load_engine(
     Only the calling thread may use the engine: its device becomes the current device of the thread. Raises StartupError
     with the remedy.
     """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would wait for batches, which none sends
+    keep_freed_memory(block=MOST_BLOCK, unused=KEPT_BYTES)
     known = _check_settings(directory, settings)
     device = select_device(settings.device)
     dtype = select_dtype(settings.dtype, device)
@@ -77,8 +80,6 @@ def load_engine(
     graphs = settings.graphs and device.type == "cuda" and model.capturable
     if graphs:
         _require_bindings()
-    if device.type == "cpu":
-        keep_freed_memory(block=MOST_BLOCK, unused=KEPT_BYTES)
     with fitting(device, size):
         engine = Engine(model, settings, device, graphs=graphs, some_graphs_later=restarted)
     if model.compile_command and options.compiled:

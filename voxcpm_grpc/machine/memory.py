@@ -12,9 +12,9 @@ MOST_BLOCK = 32 << 20  # glibc takes no larger block
 def keep_freed_memory(*, block: int, unused: int) -> bool:
     """Keep memory that was freed for the next use, instead of giving it back to the system each time.
 
-    The system clears memory that it provides, which took a third of the time of the codec's decoder at eight streams,
-    and a quarter of that of a front whose chunks arrive in bursts. Affects the whole process. Returns False, and
-    changes nothing, where the C library is not glibc.
+    The system clears memory that it provides, which took a third of the time of the codec's decoder at eight streams, a
+    quarter of that of a front whose chunks arrive in bursts, and a quarter of that of an engine's reports. Affects the
+    whole process. Returns False, and changes nothing, where the C library is not glibc.
 
     block: bytes of the largest block that is kept, at most MOST_BLOCK
     unused: bytes that are kept

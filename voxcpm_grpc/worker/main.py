@@ -78,7 +78,6 @@ def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log: LogOp
     set_up(log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the front stops the engine
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # during a start, an exit would wait for threads that compile
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would wait for batches, which none sends
     with zmq.Context() as context, EngineSocket(context, addresses) as socket:
         timer = StepTimer()
         if leave := getattr(signal, "SIGUSR1", None):  # Windows lacks it
