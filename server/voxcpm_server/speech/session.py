@@ -275,7 +275,9 @@ class Session:
                 case Generated(segment, Finished(reason=reason)):
                     self._unfinished.pop(segment.key, None)
                     self._log_segment("spoken", segment, reason=reason)
-                    await chunks.segment_finished(segment, reason)
+                    await chunks.segment_finished(
+                        segment, reason, message_follows=self._ends_reply and self._stream.output.answers_next
+                    )
                 case Silent(segment):
                     self._unfinished.pop(segment.key, None)
                     await chunks.segment_silent(segment)
