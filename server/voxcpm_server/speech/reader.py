@@ -80,7 +80,6 @@ class Reader:
         self._pauses = pauses
         self._shorten = shorten
         self._last_read = time.monotonic()
-        self._pause: asyncio.TimerHandle | None = None  # it submits text that waits for the end of its sentence
         self._on_segment: Callable[[Segment], None]
         self._interrupt: Callable[[Interrupt], Awaitable[None]]
 
@@ -121,25 +120,21 @@ class Reader:
 
     async def _next(self, messages: AsyncIterator[GenerateInput]) -> GenerateInput | None:
         """The next message; None after the last one. A pause of the text meanwhile completes its sentence."""
-        self._await_pause()
-        try:
+        if self._segmenter.max_wait is None:
             message = await self._stream.idle.wait(anext(messages, None))
-        finally:
-            if self._pause is not None:
-                self._pause.cancel()
+        else:
+            reading = asyncio.ensure_future(anext(messages, None))
+            try:
+                while not reading.done() and (wait := self._segmenter.max_wait) is not None:
+                    left = max(0.0, self._last_read + wait - time.monotonic())
+                    await self._stream.idle.wait(asyncio.wait([reading], timeout=left))
+                    if not reading.done():
+                        self._submit(self._segmenter.pause())
+                message = await self._stream.idle.wait(reading)
+            finally:
+                reading.cancel()
         self._last_read = time.monotonic()
         return message
-
-    def _await_pause(self) -> None:
-        """Start a timer that submits the waiting text, unless its segmenter needs more of it."""
-        wait, self._pause = self._segmenter.max_wait, None
-        if wait is not None:
-            left = max(0.0, self._last_read + wait - time.monotonic())
-            self._pause = asyncio.get_running_loop().call_later(left, self._on_pause)
-
-    def _on_pause(self) -> None:
-        self._submit(self._segmenter.pause())
-        self._await_pause()
 
     async def _handle(self, message: GenerateInput) -> None:
         match message:
