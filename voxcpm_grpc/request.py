@@ -43,18 +43,19 @@ class Sampling:
     max_silent_steps: int | None = None  # silent steps after speech that end it; without a default any number
 
     def __post_init__(self) -> None:
-        _check(0 <= self.seed <= MAX_SEED, "seed", self.seed, "it must be from 0 to 2**63 - 1")
-        if self.min_steps is not None:
-            _check(self.min_steps >= 0, "min_steps", self.min_steps, "it must be 0 or more")
-        if self.max_steps is not None:
-            _check(self.max_steps >= 1, "max_steps", self.max_steps, "it must be 1 or more")
-            if self.min_steps is not None:
-                rule = f"it must not exceed max_steps, {self.max_steps}"
-                _check(self.min_steps <= self.max_steps, "min_steps", self.min_steps, rule)
-        if (ratio := self.steps_per_token) is not None:
-            _check(0 < ratio <= 100, "steps_per_token", ratio, "it must be above 0, up to 100")
-        if self.max_silent_steps is not None:
-            _check(self.max_silent_steps >= 1, "max_silent_steps", self.max_silent_steps, "it must be 1 or more")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise _out_of_range("seed", self.seed, "it must be from 0 to 2**63 - 1")
+        least, most = self.min_steps, self.max_steps
+        if least is not None and not least >= 0:
+            raise _out_of_range("min_steps", least, "it must be 0 or more")
+        if most is not None and not most >= 1:
+            raise _out_of_range("max_steps", most, "it must be 1 or more")
+        if least is not None and most is not None and not least <= most:
+            raise _out_of_range("min_steps", least, f"it must not exceed max_steps, {most}")
+        if (ratio := self.steps_per_token) is not None and not 0 < ratio <= 100:
+            raise _out_of_range("steps_per_token", ratio, "it must be above 0, up to 100")
+        if (silent := self.max_silent_steps) is not None and not silent >= 1:
+            raise _out_of_range("max_silent_steps", silent, "it must be 1 or more")
 
 
 OWN = ("seed", "min_steps", "max_steps", "steps_per_token", "max_silent_steps")
@@ -63,9 +64,9 @@ OPTIONS = tuple(field.name for field in fields(Sampling) if field.name not in OW
 """The fields of Sampling that are options of a model."""
 
 
-def _check(ok: bool, name: str, value: float, rule: str) -> None:
-    if not ok:  # this form lets NaN fail every comparison
-        raise InvalidRequest(f"{name} is {value}; {rule}", field=name)
+def _out_of_range(name: str, value: float, rule: str) -> InvalidRequest:
+    """The error for a value that does not satisfy a comparison; NaN satisfies none."""
+    return InvalidRequest(f"{name} is {value}; {rule}", field=name)
 
 
 class Role(StrEnum):
@@ -267,7 +268,7 @@ class ModelInfo:
         """The parameters with the defaults of the model. Raises InvalidRequest or FailedPrecondition."""
         has = [option.name for option in self.options]
         for name in OPTIONS:
-            if name not in has and getattr(sampling, name) is not None:
+            if getattr(sampling, name) is not None and name not in has:
                 raise FailedPrecondition(
                     f"{self.name}, the model of this server, has no {name}; "
                     f"its sampling options are {', '.join(has) or 'none'}",
@@ -281,7 +282,8 @@ class ModelInfo:
         for index, option in enumerate(self.options):
             if values[index] is None:
                 missing[option.name] = values[index] = option.default
-            _check(option.low <= values[index] <= option.high, option.name, values[index], option.rule)
+            if not option.low <= values[index] <= option.high:
+                raise _out_of_range(option.name, values[index], option.rule)
         for option, value in zip(self.options, values, strict=True):
             option.check_choice(value)
         ends, most = self.ends, sampling.max_steps

@@ -73,7 +73,7 @@ class AudioFormat:
     compression_level: int | None = None
 
     def __post_init__(self) -> None:
-        if self.encoding not in tuple(Encoding):
+        if self.encoding not in RATES:
             known = ", ".join(Encoding)
             raise InvalidRequest(f"encoding is {self.encoding}; it must be one of {known}", field="encoding")
         if self.sample_rate not in RATES[self.encoding]:

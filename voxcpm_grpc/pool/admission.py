@@ -36,9 +36,9 @@ def queue_error(call: EngineCall, loads: Mapping[Replica, tuple[Room, float]]) -
     return QueueFull(min(replica.queued(is_batch=call.is_batch) for replica in loads), limit or 0)
 
 
-def deadline_error(call: EngineCall, replica: Replica) -> QueueTooLong | None:
-    """The error of a new stream if its deadline ends before its engine has a slot for it."""
-    if call.deadline is None or not (wait := replica.queue_seconds(is_batch=call.is_batch)):
+def deadline_error(call: EngineCall, replica: Replica, room: Room) -> QueueTooLong | None:
+    """The error of a new stream if its deadline ends before its engine, which has this room, has a slot for it."""
+    if room is Room.SLOT or call.deadline is None or not (wait := replica.queue_seconds(is_batch=call.is_batch)):
         return None
     remaining = call.deadline - monotonic()
     if remaining >= wait:

@@ -36,7 +36,7 @@ class Room(IntEnum):
 
 def seconds_of(text: str) -> float:
     """Estimate the seconds of speech of a text, or of a part of one."""
-    wide = sum(char >= FIRST_WIDE for char in text)
+    wide = 0 if text.isascii() else sum(char >= FIRST_WIDE for char in text)
     return (len(text) - wide) / CHARS_PER_SECOND + wide / WIDE_CHARS_PER_SECOND
 
 

@@ -171,13 +171,12 @@ class EnginePool:
         """
         info = self.info
 
-        def so_far(call: EngineCall[Event]) -> Request:
-            return replace(request, text=request.text + call.appended, open=call.text_is_open)
-
         def submit(call: EngineCall[Event]) -> Submit:
             named = replace(
-                so_far(call),
+                request,
                 id=call.id,
+                text=request.text + call.appended,
+                open=call.text_is_open,
                 log_id=call.log_id,
                 lead_seconds=max(0.0, call.plays_until - monotonic()),  # the call may have waited for an engine
                 continues=not call.is_new,
@@ -201,7 +200,7 @@ class EnginePool:
             text_is_open=request.open,
             work_with=partial(work_of, request, info),
             plays_until=monotonic() + request.lead_seconds,
-            key=lambda call: key_of(so_far(call)),
+            key=lambda call: key_of(replace(request, text=request.text + call.appended, open=call.text_is_open)),
         )
         self._start(call)
         return call
@@ -329,12 +328,12 @@ class EnginePool:
             call.fail(error)
             return
         chosen = self._balancer.choose(loads, call.prefix)
-        if call.is_new and (error := deadline_error(call, chosen)):
+        room, steps = loads[chosen]
+        if call.is_new and (error := deadline_error(call, chosen, room)):
             call.fail(error)
             return
         id = self._new_id(call)
         if logger.isEnabledFor(logging.DEBUG):
-            room, steps = loads[chosen]
             logger.debug(
                 LogLine(
                     "replica",

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -25,6 +26,7 @@ from voxcpm_server.speech.timing import Playback
 from voxcpm_server.values.outputs import Summary
 
 IPV6_PREFIX = 64  # a host usually has all addresses of such a network
+PEERS = 4096  # the addresses of so many connections are kept, because each has many calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Peer:
         return self.connection or self.caller
 
     @classmethod
+    @lru_cache(maxsize=PEERS)
     def of(cls, address: str) -> Peer:
         """The peer at an address as gRPC writes it, such as `ipv4:192.0.2.1:50123`."""
         kind, _, rest = unquote(address).partition(":")

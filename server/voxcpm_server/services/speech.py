@@ -123,8 +123,7 @@ class VoxCPMService(VoiceRpcs, tts_pb2_grpc.VoxCPMServiceServicer):
             config = model.reader.generate_config(pb.GenerateConfig())
         if isinstance(first, TurnChange):
             config, first = replace(config, turn=first.config), None
-        asked = config.voice
-        call.voice = asked.voice or asked.preset or asked.hifi
+        call.voice = config.voice.voice or config.voice.preset or config.voice.hifi
         chosen = await self._voice(model, config, call.caller)
         call.voice = chosen.name
         log.debug(LogLine("voice", request_id=call.request_id, voice=chosen.name))

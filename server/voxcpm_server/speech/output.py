@@ -150,6 +150,11 @@ class OutputQueue:
         if self._queue.peek() is None:
             self.put(WordsKnown())
 
+    @property
+    def answers_next(self) -> bool:
+        """True if the next output is the reply to a flush or the end of the stream, each of which has a message."""
+        return isinstance(self._queue.peek(), FlushDone | End)
+
     async def get(self) -> Output:
         """The next output."""
         output = await self._queue.get()

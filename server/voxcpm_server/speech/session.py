@@ -90,7 +90,8 @@ class Session:
         open_sessions: set[Session] | None = None,
     ) -> None:
         info = pool.info
-        config = replace(config, turn=with_lora(config.turn))
+        if (turn := with_lora(config.turn)) is not config.turn:
+            config = replace(config, turn=turn)
         preparation = preparation or TextPreparation()
         self._request_id, self._ends_reply = request_id, chunks is None
         self._chunks = chunks or _writer(info, config, request_id, voice_name, send, aligners)
@@ -180,7 +181,8 @@ class Session:
             writing.cancel()
             if self._ends_reply:
                 self._chunks.close()
-        await asyncio.gather(writing, *others, return_exceptions=True)
+        if unfinished := [task for task in (writing, *others) if not task.done()]:
+            await asyncio.gather(*unfinished, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None], *, last: bool = False) -> asyncio.Task[None]:
         """Start a task whose failure ends the session; with `last` its success ends the session too."""
@@ -248,6 +250,8 @@ class Session:
         self._speaking = self._spawn(self._speaker.run(self._on_growth))
 
     def _log_segment(self, event: str, segment: Segment, **fields: str | int | float) -> None:
+        if not log.isEnabledFor(logging.DEBUG):
+            return
         turn = self._chunks.first_turn + segment.turn
         log.debug(LogLine(event, request_id=self._request_id, turn=turn, segment=segment.index, **fields))
 
@@ -275,7 +279,9 @@ class Session:
                 case Generated(segment, Finished(reason=reason)):
                     self._unfinished.pop(segment.key, None)
                     self._log_segment("spoken", segment, reason=reason)
-                    await chunks.segment_finished(segment, reason)
+                    await chunks.segment_finished(
+                        segment, reason, message_follows=self._ends_reply and self._stream.output.answers_next
+                    )
                 case Silent(segment):
                     self._unfinished.pop(segment.key, None)
                     await chunks.segment_silent(segment)

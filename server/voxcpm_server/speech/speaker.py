@@ -84,7 +84,7 @@ class Speaker:
         self.pauses: list[Silence | Silent] = []  # silent segments wait here, too, for the first segment
 
     async def run(self, on_growth: Callable[[Segment], object]) -> None:
-        """Run until cancelled; the generation in progress is cancelled too. May run again afterwards.
+        """Run to the end of the stream. Until then it may be cancelled, with the generation in progress, and run again.
 
         on_growth: receives each segment whose text arrives while it is spoken, when it begins and when it has changed
         """
@@ -98,6 +98,8 @@ class Speaker:
                     continue
                 if not isinstance(work, Segment):
                     self._pass_on(work)
+                    if isinstance(work, End):
+                        return
                     continue
                 if self._ahead is None:
                     segment = await self._preparation.prepare(work)
@@ -305,7 +307,7 @@ class Speaker:
         if self._part is not None:
             text = self._part.begun(text)
         info = self._stream.info
-        speed = segment.turn_config.effects.speed
+        speed, adapter = segment.turn_config.effects.speed, segment.turn_config.adapter
         unsent = self._stream.window.unsent * info.step_seconds / speed  # a step makes so much at most
         request = Request(
             id=f"{self.key}.{segment.turn}.{segment.index}",
@@ -313,7 +315,7 @@ class Speaker:
             style=style,
             language=segment.turn_config.language,
             sampling=segment.turn_config.sampling,
-            conditioning=replace(conditioning, adapter=segment.turn_config.adapter),
+            conditioning=conditioning if adapter is None else replace(conditioning, adapter=adapter),
             turn=segment.turn,
             segment=segment.index,
             keep_speech=self._context.needs_speech,
@@ -324,12 +326,13 @@ class Speaker:
             open=self._part is not None and self._part.may_grow(),
             arrives=self._part is not None,
         )
+        seconds_left = self._remaining()
         call = self._pool.generate(
             request,
             window=self._stream.window.size,
             first_limit=self._stream.window.next_limit,
-            seconds_left=self._remaining(),
-            max_wait=longest_wait(self._stream.config.max_queue, self._remaining()),
+            seconds_left=seconds_left,
+            max_wait=longest_wait(self._stream.config.max_queue, seconds_left),
         )
         self._stream.window.open(call)
         if self._part is not None:

@@ -10,6 +10,8 @@ MAX_DESCRIPTION = 200  # characters that a text without the closing parenthesis 
 
 def description_end(text: str) -> int | None:
     """The length of the description that a text begins with; 0 without one, None while its end has not come."""
+    if text.isascii() and "(" not in text:
+        return 0
     start = next((at for at, char in enumerate(text) if char.isalnum() or _plain(char) == "("), len(text))
     if start == len(text) or _plain(text[start]) != "(":
         return 0

@@ -158,7 +158,8 @@ class RequestReader:
 
     def _sampling(self, sampling: pb.Sampling) -> Sampling:
         given = {field.name: value for field, value in sampling.ListFields()}
-        given.setdefault("seed", secrets.randbelow(MAX_DRAWN_SEED + 1))
+        if "seed" not in given:
+            given["seed"] = secrets.randbelow(MAX_DRAWN_SEED + 1)
         with inside("sampling"):
             return self.info.completed(Sampling(**given))
 

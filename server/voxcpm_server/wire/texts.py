@@ -89,6 +89,8 @@ def read_ends(turn: pb.TurnConfig, sampling: Sampling, info: ModelInfo) -> Sampl
     silence = read_seconds(turn, "max_silence")
     steps = None if silence is None else math.ceil(silence * info.output_sample_rate / info.samples_per_step - 1e-6)
     silent = sampling.max_silent_steps if steps is None else max(1, steps)
+    if (ratio, silent) == (sampling.steps_per_token, sampling.max_silent_steps):
+        return sampling
     return replace(sampling, steps_per_token=ratio, max_silent_steps=silent)
 
 

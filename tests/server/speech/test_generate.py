@@ -106,6 +106,12 @@ async def test_the_division_into_messages_does_not_matter(served):
         assert events(cut) == events(whole)
 
 
+async def test_the_end_of_the_last_segment_comes_with_the_summary(served):
+    chunks = await served.generate(config(segmentation={"mode": MANUAL}), "Hello world.")
+    assert [event.kind for event in chunks[-1].segment_events] == [FINISHED]
+    assert chunks[-2].sample_count
+
+
 async def test_segment_events_have_text_and_range(served):
     chunks = await served.generate(config(), "One is here.  Two is here. ", pb.Flush(end_turn=True), "Three.")
     started = [e for c in chunks for e in c.segment_events if e.kind == STARTED]

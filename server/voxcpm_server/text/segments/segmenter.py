@@ -26,6 +26,8 @@ DOUBTFUL_WAITS = 5  # a pause lasts that many times max_wait if the sentence has
 DEFAULT_TURN = TurnConfig()
 MEASURED = 8  # code points after which the time that the waiting text takes is estimated anew
 _SPACE = re.compile(r"\s")
+# `_cut` finds no end behind a letter or a digit, nor behind a space that follows one of ASCII, unless U+2029 follows.
+_MAY_END = re.compile(r"[^\w ]|_|(?<![0-9A-Za-z]) | (?=\u2029)")
 
 
 class Segmenter:
@@ -77,8 +79,8 @@ class Segmenter:
         self._text += text
         if not self._sentences:
             return
-        while done < len(self._text):
-            done += 1
+        while (stop := self._next_stop(done)) <= len(self._text):
+            done = stop
             if (found := self._cut(done)) is not None:
                 done -= found[0]
                 yield from self._take(*found)
@@ -97,6 +99,16 @@ class Segmenter:
     def separate(self) -> None:
         """Let the next text begin a new word, after `flush`."""
         self._separated = True
+
+    def _next_stop(self, done: int) -> int:
+        """The least number of code points above `done` with which `_cut` may find an end; it may be beyond the text."""
+        if done >= self._max_chars:
+            return done + 1
+        found = _MAY_END.search(self._text, max(done - 1, 0))
+        stop = len(self._text) + 1 if found is None else found.end() + 1
+        if not self._text.isascii():
+            stop = min(stop, max(SHORTEST_LONG, done + MEASURED) // MEASURED * MEASURED)
+        return min(stop, self._max_chars + 1)
 
     def _cut(self, stop: int) -> tuple[int, CutReason] | None:
         """The end of a segment and the reason for it if the character before `stop` makes it certain."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
 
@@ -10,6 +11,7 @@ import regex
 from voxcpm_grpc.text.characters import INVISIBLE, readable
 
 _CONTROL = regex.compile(r"(?V1)[\p{Cc}\p{Cs}--[\t-\r\x1c-\x1f\x85]]")
+_SPEAKABLE = re.compile(rf"(?!{INVISIBLE.pattern})[^\W_]")
 _SPACELESS = regex.compile(r"(?V1)[\p{ea=W}\p{ea=F}\p{ea=H}--\p{Script=Hangul}--\p{Emoji_Presentation}]")
 
 
@@ -25,7 +27,7 @@ def without_control(text: str) -> str:
 
 def is_speakable(text: str) -> bool:
     """True if the text has a letter or a digit of any script."""
-    return any(c.isalnum() and not INVISIBLE.match(c) for c in text)
+    return _SPEAKABLE.search(text) is not None
 
 
 @lru_cache(maxsize=8192)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
 import regex
@@ -24,7 +24,8 @@ PREVOWELS = "\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4"
 
 def weight(text: str) -> float:
     """The length of the speech of a text, in letters."""
-    return sum(weights(text))
+    words = text.split()
+    return sum(map(_weight, "".join(words))) + WORD * max(0, len(words) - 1)
 
 
 def weights(text: str) -> Iterator[float]:
@@ -76,6 +77,7 @@ def is_unspaced(char: str) -> bool:
     return is_spaceless(char) or "\u0e00" <= char <= "\u109f" or "\u1780" <= char <= "\u17ff"
 
 
+@lru_cache(maxsize=8192)
 def _weight(char: str) -> float:
     if not char.isalnum():
         return 0.0 if unicodedata.category(char) in ("Mn", "Me", "Cc", "Cf", "Cs") else 1.0
