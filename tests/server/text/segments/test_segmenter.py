@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from unittest import mock
 
 import pytest
 from hypothesis import example, given, settings
@@ -80,6 +81,15 @@ def test_every_division_into_messages_gives_the_same_segments(text, data, senten
     whole = segments_of([text], sentences=sentences, eager=eager)
     assert segments_of(parts, sentences=sentences, eager=eager) == whole
     assert segments_of(list(text), sentences=sentences, eager=eager) == whole
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXT | st.text(max_size=200), st.integers(12, LIMIT), st.booleans())
+def test_no_end_of_a_segment_is_between_the_stops(text, limit, eager):
+    """A segmenter looks for an end at some characters only, and finds what one finds that looks at each of them."""
+    found = segments_of([text], limit=limit, eager=eager)
+    with mock.patch.object(Segmenter, "_next_stop", lambda self, done: done + 1):
+        assert segments_of([text], limit=limit, eager=eager) == found
 
 
 @settings(max_examples=150, deadline=None)
