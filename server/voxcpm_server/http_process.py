@@ -15,7 +15,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import ModuleType
 
-from voxcpm_grpc.aio.event_loops import loop_factory
+from voxcpm_grpc.aio.event_loops import freeze_objects, loop_factory
 from voxcpm_grpc.aio.tasks import cancel_and_wait, keep_running
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.helper_process import SPAWN
@@ -171,5 +171,6 @@ def _run(
         grpc_port=upstream.port,
         grpc_tls=upstream.tls,
     )
+    freeze_objects()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serving.serve_until_signal(config, opened, signal.SIGTERM))

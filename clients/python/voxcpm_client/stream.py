@@ -81,7 +81,9 @@ class AsyncStream:
         if self._attempts is None:
             self._connection.streams.add(self)
             self._attempts = self._connection.attempts(self._timeout)
-            if self._text is not None:
+            if isinstance(self._text, str) and self._window.take(self._text):
+                self._put_whole(self._text)
+            elif self._text is not None:
                 self._feeder = asyncio.create_task(self._feed(self._text))
             self._start_call(self._attempts)
 
@@ -106,7 +108,7 @@ class AsyncStream:
         self._window.close()
         if self._call is not None:
             self._call.cancel()
-        await self._requests.close()
+        self._requests.close()
         while running := [task for task in self._tasks() if not task.done()]:  # a start that goes on adds some
             if self._call is not None:
                 self._call.cancel()
@@ -219,6 +221,12 @@ class AsyncStream:
         self._answered = False
         self._responses = aiter(self._call)
 
+    def _put_whole(self, text: str) -> None:
+        """Send a text that needs no task, because the server has room for all of it."""
+        if text:
+            self._requests.put_now(pb.GenerateRequest(text=text))
+        self._requests.close()
+
     async def _feed(self, text: Text) -> None:
         try:
             async with aclosing(pieces(text)) as source:
@@ -227,7 +235,7 @@ class AsyncStream:
                         await self._put_pause(piece)
                     else:
                         await self._send(piece)
-            await self._requests.close()
+            self._requests.close()
         except BaseException:
             self._call.cancel()
             raise
@@ -341,4 +349,4 @@ class AsyncSession(AsyncStream):
         self._connection.check()
         # No Finish message is sent: the server could end the call before the half-close arrives, and proxies such as
         # HAProxy 2.6 then reset the stream instead of forwarding the status.
-        await self._requests.close()
+        self._requests.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -69,9 +69,9 @@ async def speak(request: Request) -> Response:
     state, client = GatewayState.of(request), caller_client(request)
     async with state.body_of(request) as limited:
         values = await read_json(limited, speech_request.FIELDS)
-        parsed = await while_connected(
-            request.receive, speech_request.parse(values, allow_urls=state.config.allow_ref_audio_urls)
-        )
+        parsing = speech_request.parse(values, allow_urls=state.config.allow_ref_audio_urls)
+        has_recording = "ref_audio" in values  # without one, nothing waits
+        parsed = await (while_connected(request.receive, parsing) if has_recording else parsing)
         options: SpeechOptions = parsed.options | {"request_id": Exchange.of(request.scope).request_id}
         if parsed.model:
             options["model"] = chosen_model(parsed.model, [one.name for one in await state.models(client)])
@@ -133,7 +133,7 @@ async def add_voice(request: Request) -> Response:
     return JSONResponse(_voice(voice, voice.id) | {"warnings": [warning.message for warning in voice.warnings]})
 
 
-def _stored(client: AsyncClient, info: ModelInfo, form: Mapping[str, Any], options: Any) -> Awaitable[Voice]:
+def _stored(client: AsyncClient, info: ModelInfo, form: Mapping[str, Any], options: Any) -> Coroutine[Any, Any, Voice]:
     """Stores a recording as the kind that is nearest to it, of those that its model has.
 
     A model without recordings refuses the call. Raises HttpError if the model needs the words of the recording.

@@ -6,8 +6,8 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, Literal, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -22,6 +22,7 @@ log = logging.getLogger("voxcpm_gateway")
 Form = Literal["audio", "sse", "blocking"]
 SILENT = "the text has nothing to speak: it has neither letters nor digits"
 CLIENT_CLOSED = 499  # the log and the metrics have it; nobody receives it
+T = TypeVar("T")
 
 
 class SpokenResponse(Response):
@@ -52,7 +53,9 @@ class SpokenResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange.of(scope)
-        if not await until_gone(receive, self._speak(exchange, send)):
+        try:
+            await while_connected(receive, self._speak(exchange, send))
+        except ClientGone:
             exchange.code = "client_gone"
             if not exchange.status:
                 exchange.status = CLIENT_CLOSED
@@ -152,19 +155,31 @@ def event(kind: str, **fields: Any) -> bytes:
     return f"data: {json.dumps({'type': kind, **fields})}\n\n".encode()
 
 
-async def until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:
-    """Run `work`, and cancel it when the client closes the connection. Returns False then."""
-    working = asyncio.create_task(work)
-    watching = asyncio.create_task(_gone(receive))
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which is cancelled when the client closes the connection. Raises ClientGone then."""
+    working = asyncio.create_task(work)  # it resumes without the layers of the application around it
+    watching = asyncio.create_task(_cancel_when_gone(receive, working))
     try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            await working
-            return True
-        return False
+        return await working
+    except asyncio.CancelledError:
+        if watching.done() and not _is_cancelled():
+            raise ClientGone from None
+        raise
     finally:
-        await end((working, watching))
+        watching.cancel()
         del working  # its exception refers to this frame
+
+
+def _is_cancelled() -> bool:
+    """True if the current task is to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _cancel_when_gone(receive: Receive, working: asyncio.Task[Any]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    working.cancel()
 
 
 async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -172,20 +187,3 @@ async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
-    """The result of `work`, which is cancelled when the client closes the connection. Raises ClientGone then."""
-    found: list[Any] = []
-
-    async def keep() -> None:
-        found.append(await work)
-
-    if not await until_gone(receive, keep()):
-        raise ClientGone
-    return found[0]
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -78,6 +78,21 @@ async def test_short_text_needs_no_question_for_the_limit(sender):
     assert sender.questions == 1
 
 
+@pytest.mark.parametrize(("text", "waiting"), [("", 0), ("x" * FREE_CHARS, FREE_CHARS)])
+def test_a_text_that_any_server_takes_is_taken_as_a_whole(text, waiting):
+    window = TextWindow()
+    assert window.take(text)
+    assert window.waiting == waiting
+    window.handle(started(0, len(text)))
+    assert window.waiting == 0
+
+
+def test_a_longer_text_is_not_taken_as_a_whole():
+    window = TextWindow()
+    assert not window.take("x" * (FREE_CHARS + 1))
+    assert window.waiting == 0
+
+
 async def test_positions_count_from_the_start_of_each_turn(sender):
     await sender.send("a" * 15_000)
     sender.window.end_turn()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -270,6 +271,7 @@ def model_info(message: pb.GetModelInfoResponse) -> ModelInfo:
     )
 
 
+@lru_cache(maxsize=256)  # a newer server may know more names
 def _name(enum: Any, number: int) -> str:
     """FINISH_REASON_MAX_STEPS -> max_steps; empty for unspecified, the number for one that a newer server knows."""
     if number not in enum.values():

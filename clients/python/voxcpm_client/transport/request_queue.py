@@ -25,26 +25,29 @@ class RequestQueue:
         self._bytes = 0
         self._attempt = 0
         self._closed = False
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
         self.replayable = True
 
     async def put(self, message: pb.GenerateRequest) -> None:
         """Add a message; wait while the queue is full. Raises Cancelled if the queue is closed."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._closed or self._end - self._sent < WAITING_MESSAGES)
-            if self._closed:
-                raise Cancelled("the stream takes no more text: it was finished or closed")
-            self._kept.append(message)
-            self._bytes += message.ByteSize()
-            if self._bytes > REPLAY_BYTES:
-                self.drop_sent()
-            self._changed.notify_all()
+        while not self._closed and self._end - self._sent >= WAITING_MESSAGES:
+            await self._changed.wait()
+        self.put_now(message)
 
-    async def close(self) -> None:
+    def put_now(self, message: pb.GenerateRequest) -> None:
+        """Add a message, also to a full queue. Raises Cancelled if the queue is closed."""
+        if self._closed:
+            raise Cancelled("the stream takes no more text: it was finished or closed")
+        self._kept.append(message)
+        self._bytes += message.ByteSize()
+        if self._bytes > REPLAY_BYTES:
+            self.drop_sent()
+        self._notify()
+
+    def close(self) -> None:
         """Accept no more messages. Those in the queue are still sent."""
-        async with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._closed = True
+        self._notify()
 
     def drop_sent(self) -> None:
         """Keep only the messages that are not sent yet. The stream cannot be retried after this."""
@@ -54,21 +57,26 @@ class RequestQueue:
 
     async def messages(self) -> AsyncIterator[pb.GenerateRequest]:
         """All messages from the first one on, as they arrive. A second call ends the iterator of the first one."""
-        async with self._changed:
-            self._attempt += 1
-            attempt, self._sent = self._attempt, self._first
-            self._changed.notify_all()
-        while True:
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._closed or attempt != self._attempt or self._sent < self._end)
-                if attempt != self._attempt or self._sent == self._end:
+        self._attempt += 1
+        attempt, self._sent = self._attempt, self._first
+        self._notify()
+        while attempt == self._attempt:
+            if self._sent == self._end:
+                if self._closed:
                     return
-                message = self._kept[self._sent - self._first]
-                self._sent += 1
-                if not self.replayable:
-                    self.drop_sent()
-                self._changed.notify_all()
+                await self._changed.wait()
+                continue
+            message = self._kept[self._sent - self._first]
+            self._sent += 1
+            if not self.replayable:
+                self.drop_sent()
+            self._notify()
             yield message
+
+    def _notify(self) -> None:
+        """Wake all that wait for a change."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     @property
     def _end(self) -> int:

@@ -61,6 +61,14 @@ class TextWindow:
                     self._add(part)
                     await put(part)
 
+    def take(self, text: str) -> bool:
+        """True if any server takes all of the first text of a stream at once. It counts as sent then."""
+        if len(text) > FREE_CHARS:
+            return False
+        if text:
+            self._add(text)
+        return True
+
     def open_turn(self) -> None:
         """Open a turn, as text and pauses do, unless one is open."""
         if not self._is_open:

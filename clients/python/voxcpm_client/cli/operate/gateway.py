@@ -15,7 +15,7 @@ import click
 from voxcpm_client.cli.operate.serve import import_or_explain
 from voxcpm_client.cli.terminal.connect import connection_options, labels
 from voxcpm_client.transport.target import parse
-from voxcpm_grpc.aio.event_loops import loop_factory
+from voxcpm_grpc.aio.event_loops import freeze_objects, loop_factory
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.network.web_names import allowed_host, allowed_origin
 
@@ -131,6 +131,7 @@ def gateway(
         with contextlib.closing(serving.listening(listen)) as opened, loops as runner:
             line = f"listening on http://{serving.address_of(opened)} target={made.server.target}"
             until = partial(serving.serve_until_signal, announce=partial(click.echo, line))
+            freeze_objects()
             runner.run(until(made, opened, signal.SIGTERM, signal.SIGINT))
     except StartupError as error:
         raise click.ClickException(str(error)) from None
