@@ -66,9 +66,8 @@ class LoadOptions:
     recorded_noise: Tensor | None = None  # float32 [steps, D, P], by SlotState.step: replaces the noise generator
     merge_lora: Path | None = None  # the adapter in this directory is merged into the weights
     adapters: AdapterOptions | None = None  # requests may name adapters
-    compiled: Path | None = (
-        None  # the folder with parts that earlier starts have compiled for a CPU; None: none are used
-    )
+    # The folder has parts that earlier starts have compiled for a CPU; None: none are used.
+    compiled: Path | None = None
     # The codec's decoder has it; None: float16 on a GPU in 16 bits, else float32.
     codec_dtype: torch.dtype | None = None
     reference_silence: float = 0.5  # seconds of zeros behind a recording whose speech is continued

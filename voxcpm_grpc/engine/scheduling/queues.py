@@ -16,6 +16,7 @@ START_MARGIN = 3.0  # seconds likewise for a new stream, so that others can stil
 SAFE_MARGIN = 8.0  # seconds likewise for a new stream beside more listeners than the engine makes audio for
 # Rounds may take this share of the time of an engine, if streams share slots; the rest is for what that costs.
 USABLE_SHARE = 0.9
+ROUND_MEMORY = 0.9  # the time of a round keeps this weight with each later one
 
 
 class Queues:
@@ -39,6 +40,18 @@ class Queues:
         self.free_slots.append(slot)
         if sequence.lora:
             self.adapters.release(sequence.lora)
+
+    def _time_round(self, now: float, streams: int) -> None:
+        """Begin a round, after one of so many streams, and follow the time of a round of all slots.
+
+        Rounds of fewer than half of them tell little about it.
+        """
+        if 2 * streams >= self.slots:
+            took = (now - self.now) * self.slots / streams
+            took = min(took, 2 * self.step_seconds)  # a longer one includes a time without work
+            before = self.round_seconds or took
+            self.round_seconds = ROUND_MEMORY * before + (1 - ROUND_MEMORY) * took
+        self.now = now
 
     def _lead(self, sequence: Sequence) -> float:
         """Seconds of audio that the listener has left, also the client that reads slower than it could play.

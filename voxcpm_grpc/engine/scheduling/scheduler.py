@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 PLAYBACK_MARGIN = 0.1  # a stream may skip a round only while its user has more seconds of audio left
 AHEAD_MARGIN = 1.0  # seconds of audio with which a stream skips long rounds for others that run dry
-ROUND_MEMORY = 0.9  # the time of a round keeps this weight with each later one
 STREAMS_PER_PREFILL = 4  # a prefill may delay at least this many streams
 ARRIVAL_SECONDS = 0.25  # another request is expected for so long after the last one
 
@@ -141,7 +140,7 @@ class Scheduler(Queues):
 
     def schedule(self, now: float) -> Round:
         """The next round, at monotonic time `now`."""
-        self._time_round(now)
+        self._time_round(now, self._stepped)
         work, most = Round(), self._most_lead
         for sequence in list(self.running):
             if not (sequence.prefilled and sequence.can_step) or (most < math.inf and self._lead(sequence) > most):
@@ -204,15 +203,6 @@ class Scheduler(Queues):
         if candidate is None or not self._has_room(candidate):
             return False
         return candidate.slot is not None or self._available_slots > 0
-
-    def _time_round(self, now: float) -> None:
-        """Follow the time of a round of all slots. Rounds of fewer than half of them tell little about it."""
-        if 2 * self._stepped >= self.slots:
-            took = (now - self.now) * self.slots / self._stepped
-            took = min(took, 2 * self.step_seconds)  # a longer one includes a time without work
-            before = self.round_seconds or took
-            self.round_seconds = ROUND_MEMORY * before + (1 - ROUND_MEMORY) * took
-        self.now = now
 
     @property
     def _most_lead(self) -> float:
