@@ -101,7 +101,7 @@ class Engine:
         self._captured_at = 0.0
         self._sequences: dict[str, Sequence] = {}
         self._in_flight: InFlight | None = None  # the last launched round, whose frames are not read yet
-        self._unread: InFlight | None = None  # they are read next; with late audio another round may be in flight
+        self._unread: InFlight | None = None  # they are read next; another round may be in flight
         self._generating: list[Sequence] = []  # the steps of that round wait here while its second part is not launched
         self.join_from = JOIN_FROM[device.type]
         self._kept_speech: deque[KeptSpeech] = deque()

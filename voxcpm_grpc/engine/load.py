@@ -48,8 +48,8 @@ def load_engine(
     `fingerprint` waits for the fingerprint of the checkpoint, if it is computed already.
     An engine that is `restarted`, so that requests wait for it, captures a part of its CUDA graphs after the warm-up.
     With `registers_loras` it may get adapters while it runs, if models of its family take them.
-    Only the calling thread may use the engine: its device becomes the current device of the thread. Raises StartupError
-    with the remedy.
+    Only the calling thread may use the engine: its device becomes the current device of the thread. The process keeps
+    freed memory from then on, and tokenizers start no threads. Raises StartupError with the remedy.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would wait for batches, which none sends
     keep_freed_memory(block=MOST_BLOCK, unused=KEPT_BYTES)

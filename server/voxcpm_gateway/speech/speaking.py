@@ -161,8 +161,8 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     watching = asyncio.create_task(_cancel_when_gone(receive, working))
     try:
         return await working
-    except asyncio.CancelledError:
-        if watching.done() and not _is_cancelled():
+    except BaseException:  # the work may end with another error than its cancellation
+        if watching.done() and working.cancelling() and not _is_cancelled():
             raise ClientGone from None
         raise
     finally:
@@ -177,9 +177,11 @@ def _is_cancelled() -> bool:
 
 
 async def _cancel_when_gone(receive: Receive, working: asyncio.Task[Any]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    working.cancel()
+    try:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    finally:  # also if nothing can be received any more
+        working.cancel()
 
 
 async def end(tasks: Collection[asyncio.Task[Any]]) -> None:

@@ -249,6 +249,10 @@ class Session:
         self._unfinished.clear()
         self._speaking = self._spawn(self._speaker.run(self._on_growth))
 
+    def _message_follows(self) -> bool:
+        """True if the reply ends next, or a flush is answered next: either has a message."""
+        return self._ends_reply and self._stream.output.answers_next
+
     def _log_segment(self, event: str, segment: Segment, **fields: str | int | float) -> None:
         if not log.isEnabledFor(logging.DEBUG):
             return
@@ -279,9 +283,7 @@ class Session:
                 case Generated(segment, Finished(reason=reason)):
                     self._unfinished.pop(segment.key, None)
                     self._log_segment("spoken", segment, reason=reason)
-                    await chunks.segment_finished(
-                        segment, reason, message_follows=self._ends_reply and self._stream.output.answers_next
-                    )
+                    await chunks.segment_finished(segment, reason, message_follows=self._message_follows)
                 case Silent(segment):
                     self._unfinished.pop(segment.key, None)
                     await chunks.segment_silent(segment)

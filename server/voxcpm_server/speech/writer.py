@@ -125,10 +125,12 @@ class ChunkWriter:
         if self.words is not None:
             self.words.grew(segment)
 
-    async def segment_finished(self, segment: Segment, reason: FinishReason, *, message_follows: bool = False) -> None:
+    async def segment_finished(
+        self, segment: Segment, reason: FinishReason, *, message_follows: Callable[[], bool] = lambda: False
+    ) -> None:
         """All audio of this segment was passed to `audio`. A segment that is silent as a whole is sent.
 
-        message_follows: True if `flush` or `finish` is called next, whose message then has the event
+        message_follows: tells whether `flush` or `finish` is called next, whose message then has the event
         """
         if segment.arrives:  # its text may have grown while `segment_started` waited
             self.segment_grew(segment)
@@ -140,7 +142,7 @@ class ChunkWriter:
             self.words.finished(at - 1, whole, complete=complete)  # the resampler may round it down
         event = replies.segment_event(pb.SEGMENT_EVENT_KIND_FINISHED, segment, at, reason, first_turn=self.first_turn)
         self._events.append((at, event))
-        waits = message_follows and self.words is None  # `finish` waits for the times of words
+        waits = self.words is None and message_follows()  # `finish` waits for the times of words
         if part.data or (at <= self.offset and not waits):
             await self._send(part)
 

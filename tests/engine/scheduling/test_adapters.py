@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.engines import goldens
 from support.engines.tiny import (
+    Lagging,
     Outcome,
     at_rest,
     collect,
@@ -34,6 +35,7 @@ from support.servers.waiting import HANG_SECONDS, wait_until
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, QueueFull, Reason, VoxCPMError
+from voxcpm_grpc.kernels.launch.host_copy import HostCopy
 from voxcpm_grpc.models.base import AdapterOptions
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.request import Adapter, Priority, Request, Sampling
@@ -286,8 +288,10 @@ def test_an_adapter_of_the_language_models_leaves_the_diffusion_as_it_is(monkeyp
     assert any(seen)
 
 
-def test_an_interactive_request_takes_the_bank_of_batch_streams():
+@pytest.mark.parametrize("copies", [HostCopy, Lagging], ids=["audio at once", "audio later"])
+def test_an_interactive_request_takes_the_bank_of_batch_streams(monkeypatch, copies):
     """Also if slots are free. The batch streams go on later as if nothing had happened."""
+    monkeypatch.setattr("voxcpm_grpc.engine.runner.HostCopy", copies)
     batch = [brief(id, "layers", 30, priority=Priority.BATCH) for id in ("batch 1", "batch 2")]
     expected = {}
     for request in batch:
@@ -301,7 +305,7 @@ def test_an_interactive_request_takes_the_bank_of_batch_streams():
         collect(outcomes, eng.step())
     eng.add(brief("batch 3", "attention", priority=Priority.BATCH))  # it waits
     eng.add(brief("interactive", "attention"))
-    for _ in range(6):
+    for _ in range(10):
         collect(outcomes, eng.step())
     assert outcomes["interactive"].finished and not outcomes["batch 3"].admitted
     assert not any(outcomes[request.id].finished for request in batch)

@@ -132,9 +132,12 @@ class Scheduler(Queues):
 
     @property
     def waits_for_ends(self) -> bool:
-        """True if a sequence waits for a slot, a bank or pages, or a step needs a page, that an end may free."""
-        candidate = self._candidate()
-        if candidate is not None and not self._fits(candidate):
+        """True if a sequence waits for a slot, a bank or pages, or a step needs a page.
+
+        An end may free them, and others give them up only when their audio has been read.
+        """
+        ready = [s for s in chain(self.waiting, self.swapped) if not (s.paused or s.waits_for_adapter)]
+        if sum(s.slot is None for s in ready) > len(self.free_slots) or not all(map(self._fits, ready)):
             return True
         return sum(s.can_step and s.needs_page(self.page_size) for s in self.running) > self.blocks.free
 
