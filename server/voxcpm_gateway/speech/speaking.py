@@ -167,7 +167,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         raise
     finally:
         watching.cancel()
-        del working  # its exception refers to this frame
+        del working, watching  # the exception of the work refers to this frame, and the watch to the work
 
 
 def _is_cancelled() -> bool:
