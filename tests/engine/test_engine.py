@@ -25,10 +25,12 @@ from support.engines.tiny import (
     watch_launches,
 )
 from support.engines.voice_parts import latents_of, voice_part
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc.engine import runner
 from voxcpm_grpc.errors import Internal, InvalidRequest, Unavailable
 from voxcpm_grpc.events import Admitted, AudioChunk
+from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.request import Conditioning, Request, Role, Sampling
 
 TOLERANCE = 1e-4
@@ -268,6 +270,23 @@ def test_a_request_added_during_a_round_is_in_the_next_one(lagging):
     assert [(id, type(event)) for id, event in events] == [("late", Admitted), ("early", AudioChunk)]
     eng.step()
     assert [(id, event.index) for id, event in eng.step() if isinstance(event, AudioChunk)] == [("late", 0)]
+
+
+@pytest.mark.parametrize(("beside", "shared"), [(5, True), (6, False)])
+def test_a_model_says_beside_how_many_streams_new_ones_get_a_round_of_their_own(monkeypatch, beside, shared):
+    monkeypatch.setattr(VoxCPM, "separate_beside", beside)
+    eng = engine(slots=16)
+    launched = watch_launches(eng)
+    for number in range(6):
+        eng.add(brief(f"old {number}", 60))
+    while len(launched) < 12:
+        eng.step()
+    for sequence in eng.scheduler.running:
+        sequence.plays_until += HANG_SECONDS  # the host may be slower than the listeners
+    eng.add(brief("new", 3))
+    while not any(sequence.id == "new" for sequence in launched[-1].steps):
+        eng.step()
+    assert len(launched[-1].steps) == (7 if shared else 1)
 
 
 def test_a_request_cancelled_during_its_round_has_no_further_steps_or_results(lagging):

@@ -56,8 +56,8 @@ class Engine:
     requests may join it then, which costs less than a prefill of their own. Otherwise it is launched with the first
     part.
 
-    The audio of a round is read when the next one was launched, or before that if a stream waits for a slot, or needs a
-    page, that an end may free.
+    The audio of a round is read when the next one was launched, or before that if a stream waits for a slot, a bank or
+    pages, which others may free or give up then.
     """
 
     def __init__(

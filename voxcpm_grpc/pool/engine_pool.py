@@ -171,12 +171,13 @@ class EnginePool:
         """
         info = self.info
 
+        def so_far(call: EngineCall[Event], **fields: Any) -> Request:
+            return replace(request, text=request.text + call.appended, open=call.text_is_open, **fields)
+
         def submit(call: EngineCall[Event]) -> Submit:
-            named = replace(
-                request,
+            named = so_far(
+                call,
                 id=call.id,
-                text=request.text + call.appended,
-                open=call.text_is_open,
                 log_id=call.log_id,
                 lead_seconds=max(0.0, call.plays_until - monotonic()),  # the call may have waited for an engine
                 continues=not call.is_new,
@@ -200,7 +201,7 @@ class EnginePool:
             text_is_open=request.open,
             work_with=partial(work_of, request, info),
             plays_until=monotonic() + request.lead_seconds,
-            key=lambda call: key_of(replace(request, text=request.text + call.appended, open=call.text_is_open)),
+            key=lambda call: key_of(so_far(call)),
         )
         self._start(call)
         return call

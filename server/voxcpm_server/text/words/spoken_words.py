@@ -24,8 +24,7 @@ PREVOWELS = "\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4"
 
 def weight(text: str) -> float:
     """The length of the speech of a text, in letters."""
-    words = text.split()
-    return sum(map(_weight, "".join(words))) + WORD * max(0, len(words) - 1)
+    return sum(weights(text))
 
 
 def weights(text: str) -> Iterator[float]:
