@@ -43,6 +43,7 @@ class Speech:
 
     request: Request
     audio: list[np.ndarray] = field(default_factory=list)
+    chunks: int = 0  # an event may have several
     finished: Finished | None = None
     error: VoxCPMError | None = None
 
@@ -86,8 +87,9 @@ class World:
                 async for event in stream:
                     match event:
                         case AudioChunk():
-                            assert event.index == len(speech.audio)
+                            assert event.index == speech.chunks
                             speech.audio.append(event.samples)
+                            speech.chunks = event.end
                             await asyncio.sleep(pause)
                         case Finished():
                             speech.finished = event
