@@ -11,6 +11,7 @@ import psutil
 import pytest
 import pytest_asyncio
 import uvloop
+from support.clients.whole_streams import heard
 from support.doubles.cycles import no_garbage
 from support.doubles.fake_engine import MakeFake, refuse_to_start, request
 from support.doubles.pools import (
@@ -383,8 +384,7 @@ async def test_the_work_of_streams_counts_and_not_their_number():
         assert (len(busy.calls), len(free.calls)) == (1, 4)
         assert all(chunks_of(events) == 100 for events in await asyncio.gather(*map(everything, words)))
         assert steps_left(free) == 0
-        for _ in range(500):
-            await anext(book)
+        await heard(book, 500)
         assert 0 < steps_left(busy) < before
         await book.aclose()
 

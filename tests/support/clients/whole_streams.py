@@ -75,9 +75,8 @@ def refused() -> Iterator[None]:
 async def until_error(stream: EngineCall[Event]) -> Exception | None:
     """Read more chunks than an engine makes for a stream that is not read."""
     try:
-        async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(stream):
-            for _ in range(2 * UNREAD):
-                await anext(stream)
+        async with contextlib.aclosing(stream):
+            await heard(stream, 2 * UNREAD)
     except VoxCPMError as error:
         return error
     return None
