@@ -38,6 +38,28 @@ def start(server, tmp_path):
                 pipe.close()
 
 
+SCRIPT = """
+print("imported")
+from voxcpm_client.cli import main
+
+if __name__ == "__main__":
+    main(["--help"], standalone_mode=False)
+    from voxcpm_grpc.helper_process import SPAWN
+
+    process = SPAWN.Process(target=print, args=("started",))
+    process.start()
+    process.join()
+"""
+
+
+def test_the_processes_of_its_script_do_not_import_it(tmp_path):
+    script = tmp_path / "voxcpm-grpc"
+    script.write_text(SCRIPT)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=HANG_SECONDS, check=True)
+    lines = done.stdout.splitlines()
+    assert (lines.count("imported"), lines.count("started")) == (1, 1)
+
+
 LOADED = "import sys, json; {0}; print(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
 
 

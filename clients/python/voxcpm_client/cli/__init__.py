@@ -7,6 +7,7 @@ another attempt continues, 130 stopped by Ctrl-C.
 from __future__ import annotations
 
 import errno
+import importlib.util
 import logging
 import os
 import sys
@@ -43,6 +44,7 @@ class Program(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         _hold_closed()
+        _import_once()
         try:
             return super().main(*args, **extra)
         except OSError as error:  # an output for help or for an error has failed, such as a full disk
@@ -79,6 +81,16 @@ OF_SERVERS = (models, info, health, top, engines, lora)
 COMMANDS = (serve, gateway, wyoming, keys, say, clone, voices, *OF_SERVERS, download, memory, demo)
 for command in COMMANDS:
     main.add_command(command)
+
+
+def _import_once() -> None:
+    """Let the processes of a server not import this program, as `multiprocessing` would from its script.
+
+    It imports no module of the name `__main__`. So `python -m voxcpm_client` needs nothing.
+    """
+    program = sys.modules["__main__"]
+    if program.__spec__ is None:
+        program.__spec__ = importlib.util.find_spec("voxcpm_client.__main__")
 
 
 def _hold_closed() -> None:
