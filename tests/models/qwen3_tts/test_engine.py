@@ -324,7 +324,7 @@ def codes_at_once(variant: str, number: int) -> np.ndarray:
 
 
 @pytest.mark.thorough
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(VARIANTS),
     st.lists(st.integers(0, len(TEXT)), max_size=12),

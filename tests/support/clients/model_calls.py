@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.servers.qwen3_servers import CLONES, QWEN3, qwen3_serving
-from support.servers.running import Server, serving
+from support.servers.running import FEW_TIMESTEPS, Server, serving
 
 DEMO = "demo"
 
@@ -97,5 +97,6 @@ def keep_pairs(config: pytest.Config, items: list[pytest.Item]) -> None:
 @contextmanager
 def serve(model: str, folder: Path) -> Iterator[Server]:
     """Serve a model until the end of the block."""
-    with serving(folder / "voices", model=DEMO) if model == DEMO else qwen3_serving(folder, model) as running:
+    bundled = serving(folder / "voices", model=DEMO, family=FEW_TIMESTEPS)
+    with bundled if model == DEMO else qwen3_serving(folder, model) as running:
         yield running

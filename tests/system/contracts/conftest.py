@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.clients.ears import SENTENCE
 from support.engines.qwen3_codec import checkpoint
-from support.servers.running import FIXED_SEEDS, Server, serving
+from support.servers.running import FEW_TIMESTEPS, FIXED_SEEDS, Server, serving
 
 ROOT = Path(__file__).parents[3]
 if str(ROOT) not in sys.path:
@@ -21,7 +21,8 @@ ALL = ("--contracts.enabled", "google,localai,riva")
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("voices"), *ALL, model="demo", program=FIXED_SEEDS) as server:
+    voices = tmp_path_factory.mktemp("voices")
+    with serving(voices, *ALL, model="demo", family=FEW_TIMESTEPS, program=FIXED_SEEDS) as server:
         yield server
         assert not server.fault()
 

@@ -80,7 +80,8 @@ def test_the_command_starts_a_server_that_its_health_check_finds_ready_and_that_
     address, web = free_address(), free_address()
     assert {"VOXCPM_LISTEN", "VOXCPM_HTTP__LISTEN"} <= deployment.image_variables().keys()
     own = {"HOME": str(tmp_path), "VOXCPM_LISTEN": address, "VOXCPM_CLIENT_TARGET": address, "VOXCPM_HTTP__LISTEN": web}
-    environment = {"PATH": f"{installed}:{os.environ['PATH']}", "VOXCPM_DRAIN_DELAY_SECONDS": "0", **own}
+    light = {"VOXCPM_DRAIN_DELAY_SECONDS": "0", "VOXCPM_ENGINE__COMPILE": "off"}
+    environment = {"PATH": f"{installed}:{os.environ['PATH']}", **light, **own}
     probe = deployment.image_health_check()
     log = (tmp_path / "log").open("w+")
     server = subprocess.Popen(deployment.image_command(), env=environment, cwd=tmp_path, stdout=log, stderr=log)

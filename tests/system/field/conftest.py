@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from support.servers.running import Server, serving
+from support.servers.running import FEW_TIMESTEPS, Server, serving
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Site:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     voices = tmp_path_factory.mktemp("voices")
-    with serving(voices, "--http", "127.0.0.1:0", model="demo") as server:
+    with serving(voices, "--http", "127.0.0.1:0", model="demo", family=FEW_TIMESTEPS) as server:
         found = re.search(r"HTTP is at (http://\S+)", server.log)
         assert found
         yield Site(server, found[1])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.clients.ears import SENTENCE
-from support.servers.running import FIXED_SEEDS, Server, serving
+from support.servers.running import FEW_TIMESTEPS, FIXED_SEEDS, Server, serving
 
 ROOT = Path(__file__).parents[3]
 if str(ROOT) not in sys.path:
@@ -35,7 +35,7 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     voices = tmp_path_factory.mktemp("voices")
     flags = ("--http", "127.0.0.1:0", "--http.voice-aliases", "nova=miles,alloy=hazel")
-    with serving(voices, *flags, model="demo", program=FIXED_SEEDS) as server:
+    with serving(voices, *flags, model="demo", family=FEW_TIMESTEPS, program=FIXED_SEEDS) as server:
         found = re.search(r"HTTP is at (http://\S+)", server.log)
         assert found
         yield Site(server, found[1])

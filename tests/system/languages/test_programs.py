@@ -16,7 +16,7 @@ import trustme
 from support.clients.client_programs import BUILD_SECONDS, LANGUAGES, SOURCES, Program
 from support.clients.connect_proxy import connect_proxy
 from support.engines.tolerances import ALONE
-from support.servers.running import Server, serving
+from support.servers.running import FEW_TIMESTEPS, Server, serving
 from support.servers.waiting import HANG_SECONDS, wait_until
 
 from tools.voice import judge
@@ -89,7 +89,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
     authority.cert_pem.write_to_path(folder / "ca.pem")
     key = create("tester", folder / "keys.toml")
     flags = ("--tls.cert", folder / "cert.pem", "--tls.key", folder / "key.pem", "--auth.keys", folder / "keys.toml")
-    with serving(folder / "voices", *map(str, flags), model="demo") as running:
+    with serving(folder / "voices", *map(str, flags), model="demo", family=FEW_TIMESTEPS) as running:
         yield running, key, folder / "ca.pem"
 
 

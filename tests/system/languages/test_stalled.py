@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from support.engines.tolerances import IN_A_BATCH
-from support.servers.running import serving
+from support.servers.running import FEW_TIMESTEPS, serving
 from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_client import Client
@@ -26,7 +26,10 @@ def test_cpp_streams_that_are_not_read_leave_the_others_their_slots(call, build,
         "--limits.max-queue-seconds",
         f"{HANG_SECONDS:g}",
     )
-    with serving(tmp_path, *limits, model="demo") as server, Client(server.address, timeout=None) as client:
+    with (
+        serving(tmp_path, *limits, model="demo", family=FEW_TIMESTEPS) as server,
+        Client(server.address, timeout=None) as client,
+    ):
 
         def speak() -> np.ndarray:
             speech = client.say(call.text, voice=call.voice, seed=SEED, max_queue_time=HANG_SECONDS)

@@ -14,8 +14,7 @@ HOP, FRAMES, MORE = 1920, 700, 20
 OFFICIAL, SAME = 1e-4, 2e-5
 
 
-@pytest.mark.parametrize("variant", [SHALLOW, DEEP])
-@pytest.mark.parametrize("size", [1, 4, 25])
+@pytest.mark.parametrize(("variant", "size"), [(SHALLOW, 1), (DEEP, 4), (DEEP, 25)])
 def test_700_frames_in_calls_of_any_size_give_the_official_audio_and_that_of_one_pass(variant, size):
     audio = stream(codec(variant).decoder, torch.from_numpy(codes()), size)
     np.testing.assert_allclose(audio, whole(variant), atol=SAME, rtol=0)

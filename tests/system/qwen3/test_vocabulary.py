@@ -44,7 +44,7 @@ def test_sentences_in_parts_have_the_ids_of_the_whole(tokenizer):
 
 
 def test_texts_in_parts_have_the_ids_of_the_whole(tokenizer):
-    @settings(max_examples=5000, deadline=None)
+    @settings(max_examples=2000, deadline=None)
     @given(TEXTS, st.lists(st.integers(0, 60), max_size=12))
     def check(text: str, cuts: list[int]) -> None:
         assert in_parts(tokenizer, text, [min(cut, len(text)) for cut in cuts]) == tokenizer(text)
