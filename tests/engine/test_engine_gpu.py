@@ -253,7 +253,7 @@ def test_a_swap_does_not_wait_for_the_device():
         eng.add(replace(request, id=f"out {turn}"), limit=3)
         run(eng)
         eng.add(replace(request, id=f"in {turn}"))
-        torch.cuda._sleep(200_000_000)  # clocks: about 100 ms
+        torch.cuda._sleep(600_000_000)  # clocks: about 300 ms, longer than a busy host takes for a launch
         asleep = torch.cuda.Event()
         asleep.record()
         eng.step()
@@ -300,7 +300,7 @@ def test_a_round_is_launched_while_the_language_models_of_the_previous_one_run(m
 
     def slow(*arguments):
         result = advance(*arguments)
-        torch.cuda._sleep(20_000_000)  # clocks: about 10 ms
+        torch.cuda._sleep(600_000_000)  # clocks: about 300 ms, longer than a busy host takes for the next round
         over.record()
         return result
 

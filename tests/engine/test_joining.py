@@ -21,6 +21,7 @@ from support.engines.tiny import (
     watch_joins,
     watch_launches,
 )
+from support.servers.waiting import HANG_SECONDS
 
 from voxcpm_grpc.errors import Internal
 from voxcpm_grpc.events import Admitted, AudioChunk
@@ -100,6 +101,8 @@ def test_a_request_is_admitted_while_the_audio_of_a_round_is_decoded(monkeypatch
     eng.add(brief("early", 9))
     eng.step()
     eng.collect()  # the patches are there
+    [early] = eng.scheduler.running
+    early.plays_until += HANG_SECONDS  # the host may be slower than its listener
     eng.add(brief("late", 9))
     assert [(id, type(event)) for id, event in eng.step()] == [("late", Admitted)]
     assert len(launches) == 1

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import pytest
 from support.clients import status_details
+from support.clients.grpc_types import CLIENT_TOO_LATE
 from support.clients.status_details import Details
 from support.doubles import fake_engine
 from support.engines.voice_parts import latents_of, voice_part
@@ -294,6 +295,18 @@ class Served:
     async def generate(self, *messages: Any, **options: Any) -> list[pb.AudioChunk]:
         """All chunks of a Generate stream of these messages: texts, or values of the fields of GenerateRequest."""
         return [chunk async for chunk in self.stub.Generate(iter([request(m) for m in messages]), **options)]
+
+    async def code_at_the_deadline(self, *messages: Any, seconds: float) -> grpc.StatusCode:
+        """The status of a stream of these messages, which does not end by itself, at a deadline in so many seconds.
+
+        The deadline is later if it passes before the client's first write.
+        """
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await self.generate(*messages, timeout=seconds)
+        if caught.value.details() != CLIENT_TOO_LATE:
+            return caught.value.code()
+        assert 4 * seconds < HANG_SECONDS
+        return await self.code_at_the_deadline(*messages, seconds=4 * seconds)
 
     async def idle(self) -> None:
         """Wait until no request is in the pool and no RPC is open."""

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import zmq
 from support.doubles.fake_engine import FakeEngine, carries, request
-from support.servers.waiting import HANG_SECONDS, wait_until
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.errors import Exhausted, Internal, StartupError
 from voxcpm_grpc.events import AudioChunk, Finished
@@ -24,7 +24,7 @@ from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.ipc.sockets import OWNER, Addresses, EngineSocket
 from voxcpm_grpc.request import Request, Role, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
-from voxcpm_grpc.worker import dispatcher, main
+from voxcpm_grpc.worker import dispatcher, gathering, main
 from voxcpm_grpc.worker.dispatcher import Dispatcher
 from voxcpm_grpc.worker.heartbeat import StepTimer
 
@@ -173,8 +173,9 @@ def test_an_idle_loop_sleeps_until_a_message_arrives(front, engine):
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_audio_of_a_stream_that_pauses_waits_for_no_more(front, others):
+def test_audio_of_a_stream_that_pauses_waits_for_no_more(front, others, monkeypatch):
     """Also while the engine goes on with another stream. The listener has minutes of audio left."""
+    monkeypatch.setattr(gathering, "WAIT_SECONDS", NEVER_SECONDS)
     front.post(*(m.Submit(request("other", 10**6), 10**6) for _ in range(others)))
     front.post(m.Submit(replace(request("a", 1000), lead_seconds=600.0), 30))
     ends = [0]

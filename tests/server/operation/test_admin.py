@@ -266,7 +266,7 @@ def test_the_warning_about_exposure_covers_the_admin_port():
     assert exposure(both).startswith("0.0.0.0:1 and 0.0.0.0:2 (admin.listen) are open to other hosts")
 
 
-async def test_top_shows_a_running_server(tmp_path):
+async def test_top_shows_a_running_server(tmp_path, engine_answers):
     async with operated(tmp_path) as server:
         call = server.speak("Hello there.")
         while not (await call.read()).audio:

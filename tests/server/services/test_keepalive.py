@@ -61,7 +61,7 @@ async def proxy_to(target: str) -> AsyncIterator[Proxy]:
             writer.close()
 
 
-SHORT = {"keepalive_seconds": 1.0, "keepalive_timeout_seconds": 1.0}
+SHORT = {"keepalive_seconds": 1.0, "keepalive_timeout_seconds": 5.0}  # a busy host answers a ping within the timeout
 
 
 @pytest.mark.parametrize("speaks", [True, False])
@@ -77,7 +77,7 @@ async def test_the_streams_of_a_vanished_peer_are_freed(serve_front, fake, speak
         while not (await call.read()).sample_count:
             pass
         proxy.vanish()
-        await until(lambda: not (pool.running or served.gate.streams or len(served.rpc.calls)), 30)
+        await until(lambda: not (pool.running or served.gate.streams or len(served.rpc.calls)))
 
 
 def test_a_vanished_peer_is_noticed_within_half_a_minute_by_default():

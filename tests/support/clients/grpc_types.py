@@ -10,6 +10,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 EOF: object = vars(grpc.aio)["EOF"]
 """The message that `read` of an asynchronous call returns after the last one."""
 
+CLIENT_TOO_LATE = "Internal error from Core"
+"""The message of an asynchronous call whose deadline passes before the client's first write."""
+
 
 class BlockingHealth(Protocol):
     """The methods of a HealthStub on a blocking channel."""

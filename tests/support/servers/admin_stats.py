@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -10,7 +11,12 @@ from typing import Any
 import grpc
 from support.servers.waiting import HANG_SECONDS
 
+from voxcpm_grpc.pool.engines import questions
 from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc
+from voxcpm_server.services import statistics
+
+# A server that answers later may give older statistics of an engine, and none of a front.
+ANSWER_SECONDS = min(statistics.ANSWER_SECONDS, questions.ANSWER_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,13 @@ class Admin:
         return answer.stats
 
     async def usage(self) -> Usage:
-        stats = await self.stats()
+        """What calls hold at a moment after this was called."""
+        async with asyncio.timeout(HANG_SECONDS):
+            while True:
+                asked = time.monotonic()
+                stats = await self.stats()
+                if time.monotonic() - asked < ANSWER_SECONDS:  # no engine and no front was left out
+                    break
         front, engines = stats.front, stats.engines
         return Usage(
             calls=sum(front.open_calls.values()),

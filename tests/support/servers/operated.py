@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from support.clients.unread_streams import SMALL_WINDOW
 from support.doubles.fake_engine import MakeFake
 from support.doubles.pools import Launcher, pool_with
 from support.servers.ports import free_port
@@ -26,6 +27,8 @@ from voxcpm_server.app import Running, running_server
 MAX_STEPS = 1000
 SLOTS = 3
 ENGINE = MakeFake(slots=SLOTS)
+CLOSE = pb.Pacing()
+CLOSE.max_lead.FromMilliseconds(400)
 
 
 @dataclass
@@ -51,8 +54,10 @@ class Operated:
                     return found
 
     def speak(self, text: str, steps: int = MAX_STEPS, lora: str | None = None, **options: Any) -> Any:
+        """A stream with a short lead: while it is not read, the engine does not make all of its audio."""
         turn = pb.TurnConfig(sampling=pb.Sampling(max_steps=steps), lora=lora)
-        messages = [pb.GenerateRequest(config=pb.GenerateConfig(turn=turn)), pb.GenerateRequest(text=text)]
+        config = pb.GenerateConfig(turn=turn, pacing=CLOSE)
+        messages = [pb.GenerateRequest(config=config), pb.GenerateRequest(text=text)]
         return self.stub.Generate(iter(messages), **options)
 
 
@@ -74,7 +79,7 @@ async def operated(
     )
     async with (
         running_server(made, pool=pool_with(*launchers)) as running,
-        grpc.aio.insecure_channel(running.address) as channel,
+        grpc.aio.insecure_channel(running.address, SMALL_WINDOW) as channel,
         grpc.aio.insecure_channel(admin) as admin_channel,
     ):
         yield Operated(

@@ -178,7 +178,7 @@ async def test_a_stream_that_waits_too_long_for_an_engine_is_aborted():
 async def test_a_stopped_engine_loses_no_stream():
     made = launchers("ab")
     async with started(*made, settings=patient(silence_seconds=5.0, restart_seconds=0.2)) as pool:
-        streams = [pool.generate(request(f"s{number}", 400, "Hello."), window=500) for number in range(4)]
+        streams = [pool.generate(request(f"s{number}", 400)) for number in range(4)]
         first = [await heard(stream, 2) for stream in streams]
         made[0].kill(signal.SIGSTOP)
         await assert_all_whole(first, streams, 400)

@@ -10,21 +10,24 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import grpc
 import numpy as np
 import psutil
 import pytest
+from support.clients.unread_streams import SMALL_WINDOW
 from support.engines import goldens
 from support.engines.checkpoints import TINY
 from support.servers import uploads
 from support.servers.running import ADMIN, Server, serving
-from support.servers.waiting import HANG_SECONDS, wait_until
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -122,18 +125,22 @@ class Run:
     @contextlib.contextmanager
     def stub(self) -> Iterator[Any]:
         """A connection of its own, to one of the fronts."""
-        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0), *SMALL_WINDOW]
         with grpc.insecure_channel(self.server.address, options) as channel:
             yield tts_pb2_grpc.VoxCPMServiceStub(channel)
 
-    def speak(self, kind: str, started: list[str], pause: float = 0.0) -> Speech:
-        """A whole stream, whose reader rests after the first audio for `pause` seconds."""
+    def requests(self) -> dict[str, int]:
+        """The requests of each engine."""
+        return {one.name: one.requests_running + one.requests_waiting + one.requests_resting for one in self.states()}
+
+    def speak(self, kind: str, started: list[str], rest: Callable[[], object] = lambda: None) -> Speech:
+        """A whole stream, whose reader rests after the first audio."""
         speech = Speech()
         with self.stub() as stub:
             for message in stub.Generate(iter(KINDS[kind]), timeout=HANG_SECONDS):
                 if message.audio and not any(map(len, speech.audio)):
                     started.append(kind)
-                    time.sleep(pause)
+                    rest()
                 speech.add(message)
         return speech
 
@@ -154,8 +161,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         assert "code=INTERNAL" not in server.log and "code=ABORTED" not in server.log
 
 
-def end(run: Run, how: str, name: str) -> None:
-    process = run.engine(name)
+def end(run: Run, how: str, name: str, process: psutil.Process) -> None:
     match how:
         case "kill":
             process.kill()
@@ -168,16 +174,22 @@ def end(run: Run, how: str, name: str) -> None:
 
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_streams_of_all_kinds_go_on(running: Run, number: int) -> None:
-    how, name = ("kill", "drain", "signal")[number % 3], f"engine cpu:{number % 2}"
-    running.engine(name)
+    """The engine that ends has a stream that is not read until then, so that at least one goes on."""
+    how, ended = ("kill", "drain", "signal")[number % 3], Event()
+    wait_until(lambda: not any(running.requests().values()))
+    processes = {name: running.engine(name) for name in running.requests()}
     started: list[str] = []
-    with ThreadPoolExecutor(len(KINDS)) as threads:
-        speeches = {
-            kind: threads.submit(running.speak, kind, started, pause=0.2 * (index % 3))
-            for index, kind in enumerate(KINDS)
-        }
-        wait_until(lambda: len(started) > number % len(KINDS), HANG_SECONDS)
-        end(running, how, name)
+    with ThreadPoolExecutor(len(KINDS)) as threads, contextlib.ExitStack() as stack:
+        stack.callback(ended.set)
+        speeches = {"close": threads.submit(running.speak, "close", started, lambda: ended.wait(NEVER_SECONDS))}
+        wait_until(lambda: any(running.requests().values()))
+        [name] = [name for name, count in running.requests().items() if count]
+        for index, kind in enumerate(KINDS):
+            if kind not in speeches:
+                speeches[kind] = threads.submit(running.speak, kind, started, partial(time.sleep, 0.2 * (index % 3)))
+        wait_until(lambda: len(started) > 1 + number % (len(KINDS) - 1))
+        end(running, how, name, processes[name])
+        ended.set()
         for kind, speech in speeches.items():
             speech.result().check(running.expected[kind])
     assert sum(speech.result().summary.continuations for speech in speeches.values()) > 0
@@ -214,7 +226,7 @@ def test_an_interrupt_arrives_while_no_engine_is_ready(running: Run) -> None:
 def test_a_front_that_dies_loses_its_own_streams_alone(running: Run) -> None:
     """Its requests leave the engines, and those that have gone on from another one do, too.
 
-    `test_lost_fronts.py` measures the time that this takes.
+    `test_lost_fronts.py` judges that without the timeout of a silent front.
     """
     for name in ("engine cpu:0", "engine cpu:1"):
         running.engine(name)
@@ -244,7 +256,4 @@ def test_a_front_that_dies_loses_its_own_streams_alone(running: Run) -> None:
             call.cancel()
         assert set(codes) <= {None, grpc.StatusCode.UNAVAILABLE} and None in codes
 
-        def left() -> int:
-            return sum(one.requests_running + one.requests_waiting + one.requests_resting for one in running.states())
-
-        wait_until(lambda: not left(), HANG_SECONDS)
+        wait_until(lambda: not any(running.requests().values()), HANG_SECONDS)

@@ -24,6 +24,7 @@ import grpc
 import numpy as np
 import psutil
 import pytest
+from support.clients.grpc_types import CLIENT_TOO_LATE
 from support.clients.raw_calls import Heard, opened, read
 from support.doubles.pools import patient
 from support.engines.checkpoints import TINY
@@ -53,8 +54,6 @@ WRITE_SECONDS = 6.0
 TOLERANCE = 1e-4
 FEW_FILES = 16  # far fewer than calls: engines that have started since, and connections that close later
 MOST_GROWTH = 96 << 20  # bytes of memory: caches and pools of free memory grow for a while
-
-CLIENT_TOO_LATE = "Internal error from Core"  # of grpc.aio's client, whose deadline passes before its first write
 
 Code = grpc.StatusCode
 BUSY = {Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE}  # before any audio, and safe to retry

@@ -1,4 +1,4 @@
-"""A signal at any moment of a start ends the server soon, without a traceback, an error or a process that is left."""
+"""A signal at any moment of a start ends the server, without a traceback, an error or a process that is left."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from support.engines.checkpoints import TINY
-from support.servers.waiting import HANG_SECONDS, wait_until
+from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
-COMMAND = (sys.executable, "-m", "voxcpm_client", "serve", "--model", str(TINY), "--drain-delay-seconds", "0")
+DRAIN = ("--drain-delay-seconds", "0", "--drain-seconds", f"{NEVER_SECONDS:g}")
+COMMAND = (sys.executable, "-m", "voxcpm_client", "serve", "--model", str(TINY), *DRAIN)
 COUNTING = (  # a server that never knows the number of its GPUs
     *(sys.executable, "-c"),
     "import subprocess, sys, voxcpm_server.main as main; from voxcpm_grpc.settings.sources import load; "
@@ -24,7 +24,6 @@ COUNTING = (  # a server that never knows the number of its GPUs
     "main.visible_gpus = lambda: subprocess.run(wait).returncode; main.serve(load(sys.argv[1:]))",
 )
 LISTEN = ("--listen", "127.0.0.1:0", "--http.listen", "127.0.0.1:0", "--metrics.listen", "127.0.0.1:0")
-END_SECONDS = 10.0  # it takes 1 s at most on a quiet host
 FAULTS = re.compile(r" ERROR |Traceback|Exception ignored|never retrieved|never awaited")
 
 
@@ -67,24 +66,21 @@ def test_a_signal_ends_the_process_that_counts_gpus(tmp_path, number):
 
 
 def ends_in_silence(log: Path, flags, has_come: Callable[[], object], signals, command=COMMAND) -> None:
-    """Start a server, send it signals when a moment has come, and check that nothing is left of it soon."""
+    """Start a server, send it signals when a moment has come, and check that nothing is left of it."""
     command = [*command, *LISTEN, *flags, "--voices.url", str(log.parent / "voices")]
     with log.open("w") as output:
         server = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         try:
             wait_until(lambda: has_come() or server.poll() is not None)
-            began = time.monotonic()
             for number in signals:
                 server.send_signal(number)
             assert server.wait(HANG_SECONDS) == 0
             wait_until(lambda: not members(server.pid))
-            seconds = time.monotonic() - began
         finally:
             for process in members(server.pid):
                 process.kill()
             server.wait()
     assert not FAULTS.search(text := log.read_text()), text
-    assert seconds < END_SECONDS
 
 
 def members(group: int) -> list[psutil.Process]:
