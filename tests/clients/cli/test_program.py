@@ -43,7 +43,10 @@ print("imported")
 from voxcpm_client.cli import main
 
 if __name__ == "__main__":
-    main(["--help"], standalone_mode=False)
+    try:
+        main(["--help"], standalone_mode=%s)
+    except SystemExit:
+        pass
     from voxcpm_grpc.helper_process import SPAWN
 
     process = SPAWN.Process(target=print, args=("started",))
@@ -52,12 +55,14 @@ if __name__ == "__main__":
 """
 
 
-def test_the_processes_of_its_script_do_not_import_it(tmp_path):
+@pytest.mark.parametrize(("standalone", "imports"), [(True, 1), (False, 2)])
+def test_the_processes_of_its_script_do_not_import_it(tmp_path, standalone, imports):
+    """Another program that calls the command line keeps the usual way of multiprocessing."""
     script = tmp_path / "voxcpm-grpc"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT % standalone)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=HANG_SECONDS, check=True)
     lines = done.stdout.splitlines()
-    assert (lines.count("imported"), lines.count("started")) == (1, 1)
+    assert (lines.count("imported"), lines.count("started")) == (imports, 1)
 
 
 LOADED = "import sys, json; {0}; print(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"

@@ -50,7 +50,7 @@ class Admin:
         return answer.stats
 
     async def usage(self) -> Usage:
-        """What calls hold at a moment after this was called."""
+        """The usage at a moment after this was called."""
         async with asyncio.timeout(HANG_SECONDS):
             while True:
                 asked = time.monotonic()

@@ -19,7 +19,7 @@ from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS
 
 STOP_SECONDS = HANG_SECONDS
 NO_COMPILER = ("--engine.compile", "off")  # which would work for minutes beside the tests
-FEW_TIMESTEPS = (*NO_COMPILER, "--engine.timesteps", "4")  # speech that is understood as well, for half of the time
+FEW_TIMESTEPS = (*NO_COMPILER, "--engine.timesteps", "4")  # for less time, and words are understood
 # On a busy host only the end of a process, and no timeout, means that an engine or a front is lost.
 UNTIMED = (
     "--supervision.silence-seconds",

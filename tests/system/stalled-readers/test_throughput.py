@@ -31,9 +31,7 @@ STREAMS_PER_CONNECTION = 8
 UNREAD_CALLS, CLOSED_WINDOWS = 64, 8
 OTHERS, OTHERS_SEGMENTS = 8, 2  # as many streams at a time as an engine has slots
 SEGMENT_STEPS = 40
-# Of the throughput without stalled streams. Caches that other programs use, too, change it by less. A slot less leaves
-# 0.65 to 0.83 of it.
-LEAST = 0.85
+LEAST = 0.85  # of the throughput without stalled streams; caches that others use change it by less, a slot by more
 LEAST_PAIRS, MOST_PAIRS = 2, 12
 QUIET_SECONDS = 0.5
 IDLE_SHARE = 0.06  # of a core

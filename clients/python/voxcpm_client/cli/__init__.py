@@ -44,7 +44,8 @@ class Program(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         _hold_closed()
-        _import_once()
+        if extra.get("standalone_mode", True):  # otherwise the script is another program, which may need its processes
+            _import_once()
         try:
             return super().main(*args, **extra)
         except OSError as error:  # an output for help or for an error has failed, such as a full disk
