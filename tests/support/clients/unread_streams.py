@@ -18,6 +18,8 @@ TEXT = "A sentence that takes its time to be spoken, as it is long, and longer t
 STEPS = 40  # more audio than the window and the buffers of a connection
 SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65536))
 """Options of a channel that takes little of what nobody reads."""
+CLOSE = pb.Pacing(max_lead=Duration(nanos=400_000_000))
+"""The pacing of a stream of which little is made ahead of its reader."""
 
 
 class Listener:

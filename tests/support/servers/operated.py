@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from support.clients.unread_streams import SMALL_WINDOW
+from support.clients.unread_streams import CLOSE, SMALL_WINDOW
 from support.doubles.fake_engine import MakeFake
 from support.doubles.pools import Launcher, pool_with
 from support.servers.ports import free_port
@@ -27,8 +27,6 @@ from voxcpm_server.app import Running, running_server
 MAX_STEPS = 1000
 SLOTS = 3
 ENGINE = MakeFake(slots=SLOTS)
-CLOSE = pb.Pacing()
-CLOSE.max_lead.FromMilliseconds(400)
 
 
 @dataclass

@@ -16,7 +16,7 @@ import grpc
 import psutil
 import pytest
 from support.clients.grpc_types import EOF
-from support.clients.unread_streams import SMALL_WINDOW
+from support.clients.unread_streams import CLOSE, SMALL_WINDOW
 from support.doubles.fake_engine import MakeFake
 from support.doubles.pools import Launcher, engines_of, patient
 from support.engines.recorded_stats import recorded_stats
@@ -31,8 +31,6 @@ from voxcpm_server.fronts import running_fronts
 ATTEMPTS = 6
 STREAMS = 12
 ALONE = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0), *SMALL_WINDOW]  # a connection of its own
-CLOSE = pb.Pacing()
-CLOSE.max_lead.FromMilliseconds(400)
 ENDLESS = pb.TurnConfig(sampling=pb.Sampling(max_steps=1000))  # a paused stream has not ended when the test ends
 MESSAGES = [
     pb.GenerateRequest(config=pb.GenerateConfig(turn=ENDLESS, pacing=CLOSE)),

@@ -21,7 +21,7 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from support.clients.unread_streams import SMALL_WINDOW
+from support.clients.unread_streams import CLOSE, SMALL_WINDOW
 from support.engines import goldens
 from support.engines.checkpoints import TINY
 from support.servers import uploads
@@ -41,8 +41,6 @@ PROMPT = pb.Conditioning(inline_prompt=pb.InlinePrompt(audio=RECORDING, transcri
 REFERENCE = pb.Conditioning(inline_reference=pb.InlineReference(audio=RECORDING))
 CARRY = pb.Segmentation(continuity=pb.CONTINUITY_MODE_CARRY)
 INDEPENDENT = pb.Segmentation(continuity=pb.CONTINUITY_MODE_INDEPENDENT)
-CLOSE = pb.Pacing()
-CLOSE.max_lead.FromMilliseconds(400)
 TEXT = "One sentence is spoken. Another one follows it. And this is the last of them."
 
 

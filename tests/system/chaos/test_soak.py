@@ -26,6 +26,7 @@ import psutil
 import pytest
 from support.clients.grpc_types import CLIENT_TOO_LATE
 from support.clients.raw_calls import Heard, opened, read
+from support.clients.unread_streams import CLOSE
 from support.doubles.pools import patient
 from support.engines.checkpoints import TINY
 from support.engines.recorded_stats import RecordStats, recorded_stats
@@ -59,8 +60,6 @@ Code = grpc.StatusCode
 BUSY = {Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE}  # before any audio, and safe to retry
 SHORT = pb.TurnConfig(sampling=pb.Sampling(seed=7, inference_timesteps=4, min_steps=3, max_steps=12))
 F32 = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE)
-CLOSE = pb.Pacing()
-CLOSE.max_lead.FromMilliseconds(400)
 
 pytestmark = pytest.mark.timeout(SECONDS * 2 + 900)
 
