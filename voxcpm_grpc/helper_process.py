@@ -1,13 +1,50 @@
-"""A process that helps its parent: it answers what the parent sends through a pipe."""
+"""The processes that this one starts, and one that helps it: it answers what its parent sends through a pipe."""
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 READY = b"ready"  # the first message of a process that can help
-SPAWN = multiprocessing.get_context("spawn")  # CUDA and the threads of gRPC do not survive a fork
+
+
+class ParentsProcess(SpawnProcess):
+    """A process that its parent ends: Ctrl-C, which a terminal sends to all processes, interrupts it at no time."""
+
+    def start(self) -> None:
+        resource_tracker.ensure_running()  # otherwise `start` starts it, which lets signals through
+        with _interrupts_held():
+            super().start()
+
+    def run(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        super().run()
+
+
+class _Context(SpawnContext):
+    Process = ParentsProcess
+
+
+SPAWN = _Context()  # CUDA and the threads of gRPC do not survive a fork
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold SIGINT back from this thread, and from processes that start inside the block. Windows cannot."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class HelperProcess:

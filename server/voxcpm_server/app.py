@@ -14,6 +14,7 @@ from voxcpm_grpc.machine.memory import keep_freed_memory
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.worker.standby import StandbyProcess
 from voxcpm_server import stages
 from voxcpm_server.contracts.known import contracts
 from voxcpm_server.operation.host import Fronts
@@ -61,6 +62,7 @@ async def running_server(
     *,
     directory: Path | None = None,
     directories: Sequence[Path | None] = (),
+    standby: StandbyProcess | None = None,
     pool: EnginePool | None = None,
     pools: Sequence[EnginePool] = (),
     fronts: Fronts | None = None,
@@ -71,6 +73,7 @@ async def running_server(
 
     directory, directories: the checkpoint of the only model, or of each, with its presets; None finds it from the
         settings
+    standby: the process in which the first engine of this host starts
     pool, pools: engines of the only model, or of each, to use instead of those that the settings describe, not yet
         started
     fronts: the other fronts, if the server is one of several; their host starts the engines and serves the metrics
@@ -83,6 +86,7 @@ async def running_server(
         served,
         voices=settings.voices.url or str(needed_home("set voices.url to a place for voices") / VOICES_FOLDER),
         directories=directories or [directory] * len(served),
+        standby=standby,
         pools=pools or ([] if pool is None else [pool]),
         contracts=contracts(settings.contracts),
         fronts=fronts,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -58,7 +57,6 @@ async def download(settings: Settings) -> Path:
 
 def _find(results: Connection, settings: Settings) -> None:
     set_up(settings.log)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the server ends this one
     try:
         with progress.reported_to(paced(results.send)):
             results.send(find_model(settings))

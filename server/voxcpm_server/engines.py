@@ -15,6 +15,7 @@ from voxcpm_grpc.pool.ray.cluster import Membership
 from voxcpm_grpc.pool.ray.engines import FindAndLoad, RayEngines
 from voxcpm_grpc.settings.models import ModelSettings
 from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.worker.standby import StandbyProcess
 from voxcpm_server.download import download, find_model
 
 
@@ -34,13 +35,15 @@ async def found_models(served: Sequence[ModelSettings], directories: Sequence[Pa
     return found
 
 
-def local_engines(served: Sequence[ModelSettings], directories: Sequence[Path]) -> list[LocalEngines]:
+def local_engines(
+    served: Sequence[ModelSettings], directories: Sequence[Path], first: StandbyProcess | None = None
+) -> list[LocalEngines]:
     """The engines of each model in processes of this host, not yet started.
 
-    They share a standby process, so they close together.
+    They share a standby process, so they close together. The `first` engine starts in this one.
     """
     settings = served[0].settings
-    standby = Standby.of_engines(directories, settings.supervision.standby, log=settings.log)
+    standby = Standby.of_engines(directories, settings.supervision.standby, log=settings.log, first=first)
     here = sum(len(one.engines) for one in served)
     return [
         LocalEngines.of_checkpoint(
@@ -57,9 +60,11 @@ def local_engines(served: Sequence[ModelSettings], directories: Sequence[Path]) 
     ]
 
 
-def process_pools(served: Sequence[ModelSettings], directories: Sequence[Path]) -> list[EnginePool]:
-    """The pools of the only front of engines in processes of this host, not yet started."""
-    return [EnginePool(engines) for engines in local_engines(served, directories)]
+def process_pools(
+    served: Sequence[ModelSettings], directories: Sequence[Path], first: StandbyProcess | None
+) -> list[EnginePool]:
+    """The pools of the only front of engines in processes of this host, not yet started; see `local_engines`."""
+    return [EnginePool(engines) for engines in local_engines(served, directories, first)]
 
 
 def ray_pools(served: Sequence[ModelSettings], cluster: Membership) -> list[EnginePool]:

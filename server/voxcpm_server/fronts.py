@@ -25,6 +25,7 @@ from voxcpm_grpc.pool.engines.local import LocalEngines
 from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.operation import MetricsSettings
 from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.worker.standby import StandbyProcess
 from voxcpm_server.app import running_server
 from voxcpm_server.engines import found_models, local_engines
 from voxcpm_server.operation.merged_metrics import MergedMetrics, metrics_page, new_registry
@@ -53,11 +54,13 @@ async def running_fronts(
     settings: Settings,
     directories: Sequence[Path | None] = (),
     engines: Sequence[LocalEngines] | None = None,
+    standby: StandbyProcess | None = None,
 ) -> AsyncIterator[RunningFronts]:
     """Serve with `settings.fronts` processes inside the block, then drain them. Raises StartupError.
 
     directories: the checkpoint of each model that this host has without a download
     engines: of each model, to use instead of those that the settings describe
+    standby: the process in which the first engine starts
     """
     if settings.pool != "processes":
         raise StartupError("fronts share the engines of their host; on Ray, run several servers on one cluster instead")
@@ -68,7 +71,7 @@ async def running_fronts(
         found: Sequence[Path | None] = [None] * len(served)
         if engines is None:
             found = checkpoints = await found_models(served, directories)
-            engines = local_engines(served, checkpoints)
+            engines = local_engines(served, checkpoints, standby)
         host = Host(engines, settings.supervision)
         with _metrics(settings, host) as metrics, _http_metrics(settings) as http_metrics:
             fronts = {

@@ -160,7 +160,6 @@ def _run(
     from voxcpm_gateway.config import GatewayConfig, ServerConnection
 
     set_up(log_options)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the server ends this one
     config = GatewayConfig(
         server=ServerConnection(target=upstream.target, timeout=settings.timeout_seconds),
         voice_aliases=settings.aliases,

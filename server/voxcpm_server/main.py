@@ -18,6 +18,7 @@ from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.deprecated import deprecations
 from voxcpm_grpc.settings.models import models, on_all_gpus
 from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.worker.standby import StandbyProcess
 from voxcpm_server.app import running_server
 from voxcpm_server.auth.exposure import exposure
 from voxcpm_server.engines import models_here
@@ -28,10 +29,12 @@ from voxcpm_server.signals import Signals, end_now, is_aborted
 log = logging.getLogger(__name__)
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, standby: StandbyProcess | None = None) -> None:
     """Serve until SIGTERM or SIGINT arrives; a second signal does not wait for open streams.
 
     Prints one line to stdout when the server is ready. Raises StartupError with one line for the operator.
+
+    standby: the process in which the first engine of this host starts
     """
     logs.set_up(settings.log)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -44,9 +47,11 @@ def serve(settings: Settings) -> None:
         log.warning("%s", deprecation)
     served = models(settings)
     directories = models_here(served) if settings.pool == "processes" else [None] * len(served)
+    if standby and settings.pool != "processes":
+        standby.end()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve(settings, directories))
+            runner.run(_serve(settings, directories, standby))
     except (asyncio.CancelledError, StartupError) as error:
         if isinstance(error, StartupError) and not is_aborted():
             raise
@@ -73,14 +78,14 @@ def _chosen(settings: Settings) -> Settings:
     return chosen.model_copy(update={"fronts": fronts.count})
 
 
-async def _serve(settings: Settings, directories: Sequence[Path | None]) -> None:
+async def _serve(settings: Settings, directories: Sequence[Path | None], standby: StandbyProcess | None) -> None:
     signals = Signals()
     if settings.several_fronts:
-        async with running_fronts(settings, directories) as running:
+        async with running_fronts(settings, directories, standby=standby) as running:
             _announce(settings, running.host.infos, running.address)
             running.host.skip_delay = await signals.wait(running.host.given_up()) is signal.SIGINT
         return
-    async with running_server(settings, directories=directories) as running:
+    async with running_server(settings, directories=directories, standby=standby) as running:
         _announce(settings, [pool.info for pool in running.pools], running.address)
         if await signals.wait(running.ended()) is signal.SIGTERM:
             await running.withdraw()  # after Ctrl-C a person waits, so this is left out

@@ -25,6 +25,7 @@ from voxcpm_grpc.pool.ray.cluster import Membership
 from voxcpm_grpc.settings.models import ModelSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.text.lexicon import read_lexicon
+from voxcpm_grpc.worker.standby import StandbyProcess
 from voxcpm_server.aligners.known import usable
 from voxcpm_server.aligners.pool import AlignerPool
 from voxcpm_server.auth.authenticator import Authenticator
@@ -63,6 +64,7 @@ class Plan:
     served: the settings of each model
     voices: URL of the voice store
     directories: the checkpoint of each model, with its presets; None if it has yet to be found
+    standby: the process in which the first engine starts; None without one
     pools: the engines of each model, not yet started; empty if the settings describe them
     contracts: the services beside the speech service
     fronts: the other fronts; None if there is one process
@@ -74,6 +76,7 @@ class Plan:
     served: Sequence[ModelSettings]
     voices: str
     directories: Sequence[Path | None]
+    standby: StandbyProcess | None
     pools: Sequence[EnginePool]
     contracts: Sequence[Contract]
     fronts: Fronts | None
@@ -135,7 +138,7 @@ async def engines_elsewhere(plan: Plan) -> AsyncIterator[ModelEngines | None]:
 async def engines_here(plan: Plan) -> ModelEngines:
     """The engines of this process, not yet started. Downloads their checkpoints. Raises StartupError."""
     found = await found_models(plan.served, plan.directories)
-    return ModelEngines(process_pools(plan.served, found), found)
+    return ModelEngines(process_pools(plan.served, found, plan.standby), found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +246,7 @@ async def processes_started(plan: Plan, elsewhere: ModelEngines | None) -> Async
     settings = plan.settings
     engines = elsewhere or await engines_here(plan)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(_close_all, engines.pools)
+        stack.push_async_callback(lambda: close_all(pool.close() for pool in engines.pools))
         progress.report("the model is loading")
         decoder = DecodePool(settings.decode_workers, log=settings.log)
         stack.push_async_callback(decoder.close)
@@ -272,10 +275,6 @@ async def _aligners(settings: Settings) -> AsyncIterator[AlignerPool | None]:
         yield aligners
     finally:
         await aligners.close()
-
-
-async def _close_all(pools: Sequence[EnginePool]) -> None:
-    await close_all(pool.close() for pool in pools)
 
 
 async def _started(decoder: DecodePool) -> None:

@@ -69,10 +69,11 @@ engine.device: engine.start engine.scheduling models.base attention kernels.rows
 engine: engine.device engine.start engine.scheduling models models.base attention kernels.launch settings
     models.families lora_files events request progress logs errors machine
 ipc: helper_process events request progress logs errors
+worker.standby: ipc engine.load checkpoint helper_process logs imports machine
 worker: ipc engine.load engine.start.compilation engine.scheduling.adapters settings checkpoint events request
     progress logs imports errors machine
 pool: ipc lora_files events request progress logs aio errors text
-pool.engines: pool worker ipc helper_process settings lora_files request progress logs aio errors
+pool.engines: pool worker worker.standby ipc helper_process settings lora_files request progress logs aio errors
 pool.ray: pool.engines pool worker ipc settings request progress logs aio errors
 embedded: pool.engines pool audio.uploads audio settings checkpoint events request aio errors
 voxcpm_grpc: embedded errors
@@ -90,7 +91,7 @@ voxcpm_server.aligners: voxcpm_server.aligners.english voxcpm_server.aligners.al
     errors
 voxcpm_server.download: ipc helper_process settings checkpoint progress errors
 voxcpm_server.start: checkpoint progress
-voxcpm_server.engines: voxcpm_server.download pool.ray pool.engines pool settings checkpoint progress
+voxcpm_server.engines: voxcpm_server.download pool.ray pool.engines pool worker.standby settings checkpoint progress
 voxcpm_server.front_count: pool.engines settings network
 tools: settings
 benchmarks.measuring:
@@ -193,20 +194,20 @@ voxcpm_server.contracts.known: voxcpm_server.contracts.riva voxcpm_server.contra
 voxcpm_server.stages: voxcpm_server.services voxcpm_server.operation voxcpm_server.summary voxcpm_server.models
     voxcpm_server.rpc voxcpm_server.voices.store voxcpm_server.text voxcpm_server.text.normalize
     voxcpm_server.http_process voxcpm_server.engines voxcpm_server.start voxcpm_server.aligners voxcpm_server.auth
-    pool.ray pool audio.uploads audio settings progress aio errors text
+    pool.ray pool worker.standby audio.uploads audio settings progress aio errors text
 voxcpm_server.app: voxcpm_server.stages voxcpm_server.contracts.known voxcpm_server.services voxcpm_server.operation
-    voxcpm_server.start pool settings aio machine
+    voxcpm_server.start pool worker.standby settings aio machine
 voxcpm_server.fronts: voxcpm_server.app voxcpm_server.stages voxcpm_server.operation voxcpm_server.engines
-    voxcpm_server.start pool.engines pool ipc settings progress aio network errors
+    voxcpm_server.start pool.engines pool worker.standby ipc settings progress aio network errors
 voxcpm_server.main: voxcpm_server.fronts voxcpm_server.app voxcpm_server.front_count voxcpm_server.engines
-    voxcpm_server.auth voxcpm_server.signals settings request logs aio machine errors
+    voxcpm_server.auth voxcpm_server.signals worker.standby settings request logs aio machine errors
 voxcpm_client.cli.terminal: voxcpm_client voxcpm_client.texts text
 voxcpm_client.cli.speak: voxcpm_client.cli.terminal voxcpm_client voxcpm_client.texts voxcpm_client.values audio text
 voxcpm_client.cli.inspect: voxcpm_client.cli.speak voxcpm_client.cli.terminal voxcpm_client voxcpm_client.messages
     text
 voxcpm_client.cli.operate: voxcpm_client.cli.inspect voxcpm_client.cli.speak voxcpm_client.cli.terminal voxcpm_client
     voxcpm_client.wyoming voxcpm_client.transport voxcpm_gateway voxcpm_server.main voxcpm_server.auth
-    engine.start.memory settings.sources checkpoint hub imports aio network errors text
+    engine.start.memory worker.standby settings.sources checkpoint hub imports aio network errors text
 voxcpm_client.cli: voxcpm_client.cli.operate voxcpm_client.cli.inspect voxcpm_client.cli.speak
     voxcpm_client.cli.terminal voxcpm_client.errors text
 benchmarks.front: voxcpm_server.fronts voxcpm_server.app voxcpm_server.speech voxcpm_server.wire voxcpm_server.values

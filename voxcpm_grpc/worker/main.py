@@ -29,6 +29,8 @@ from voxcpm_grpc.worker.heartbeat import StepTimer, sending_heartbeats
 
 logger = logging.getLogger(__name__)
 
+IMPORTING = "the model is loading: PyTorch is being imported"
+
 
 @dataclass(frozen=True, slots=True)
 class LoadEngine:
@@ -49,7 +51,7 @@ class LoadEngine:
     def __call__(self) -> EngineLike:
         with ThreadPoolExecutor(1) as threads:
             fingerprint = threads.submit(checkpoint.fingerprint, self.directory).result
-            progress.report("the model is loading: PyTorch is being imported")
+            progress.report(IMPORTING)
             # The import is here, because fronts import this module and must not import torch. The import takes seconds,
             # and so does the fingerprint.
             with importing("torch"):
@@ -76,7 +78,6 @@ def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log: LogOp
     Runs in a process of its own, which exits with a status other than 0 after an error.
     """
     set_up(log)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the front stops the engine
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # during a start, an exit would wait for threads that compile
     with zmq.Context() as context, EngineSocket(context, addresses) as socket:
         timer = StepTimer()

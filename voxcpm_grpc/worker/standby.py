@@ -1,4 +1,7 @@
-"""The standby process: it imports what an engine needs, waits, and becomes the next engine of its host."""
+"""The standby process: it imports what an engine needs, waits, and becomes the next engine of its host.
+
+A server starts its first one before it imports its own modules, so this module imports little.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,28 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import signal
+import pickle
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from voxcpm_grpc import checkpoint, logs
+from voxcpm_grpc import logs
+from voxcpm_grpc.helper_process import SPAWN
 from voxcpm_grpc.imports import importing
-from voxcpm_grpc.ipc.process import set_title
-from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.machine import priority
 
+if TYPE_CHECKING:
+    from voxcpm_grpc.ipc.sockets import Addresses
+
 logger = logging.getLogger(__name__)
+
+NAME = "standby"
 
 
 class Order(NamedTuple):
@@ -33,6 +41,45 @@ class Order(NamedTuple):
     addresses: Addresses
 
 
+class StandbyProcess:
+    """The handle of a process that stands by, which starts when it is made. `orders` is our end of its pipe."""
+
+    def __init__(self, prepare: Callable[[], object], log: LogOptions = logs.DEFAULT) -> None:
+        """Blocks while the process starts. `prepare` must be picklable."""
+        self.orders, theirs = SPAWN.Pipe()
+        self.process: SpawnProcess = SPAWN.Process(target=stand_by, args=(theirs, prepare, log), name=NAME, daemon=True)
+        try:
+            self.process.start()
+        except BaseException:
+            self.orders.close()
+            raise
+        finally:
+            theirs.close()  # only the process holds it, so that the pipe ends with it
+
+    def become(self, name: str, main: Callable[[Addresses], None], addresses: Addresses) -> bool:
+        """Let the process run `main(addresses)` under a name. Returns False if it has ended."""
+        try:
+            self.orders.send(Order(name, main, addresses))
+        except ConnectionError:
+            return False
+        self.process.name = name
+        return True
+
+    def end(self) -> None:
+        """Kill a process that has become nothing, and wait for its end."""
+        self.orders.close()
+        self.process.kill()
+        self.process.join()
+
+
+def prepare_first_engine() -> None:
+    """Import what the first engine of a server needs. The engine reports what cannot be imported."""
+    with contextlib.suppress(Exception), importing("torch"):
+        from voxcpm_grpc.engine.load import prepare
+
+        prepare()
+
+
 @dataclass(frozen=True, slots=True)
 class PrepareEngine:
     """Imports what engines import, and reads the checkpoints in `directories`. Uses no device, and so no GPU memory."""
@@ -40,10 +87,14 @@ class PrepareEngine:
     directories: tuple[Path, ...]
 
     def __call__(self) -> None:
-        with importing("torch"):
-            from voxcpm_grpc.engine.load import prepare_all
+        from voxcpm_grpc import checkpoint
 
-            prepare_all()
+        if sys.platform == "linux":  # a thread has a priority of its own there; the engine needs the normal one
+            priority.lower(threading.get_native_id())
+        with importing("torch"):
+            from voxcpm_grpc.engine.load import prepare
+
+            prepare(kernels=True)
         for directory in self.directories:
             with contextlib.suppress(OSError):  # the engine reports it
                 checkpoint.fingerprint(directory)
@@ -52,25 +103,28 @@ class PrepareEngine:
 def stand_by(orders: Connection, prepare: Callable[[], object], log: LogOptions) -> None:
     """The main function of the process: run the order that arrives, and end without one if the other end closes.
 
-    An empty message reports the end of `prepare`.
+    An empty message reports the end of `prepare`, for which an order waits: two threads never import at once.
     """
+    # The import is here, because a server imports this module before all others.
+    from voxcpm_grpc.ipc.process import set_title
+
     name = multiprocessing.current_process().name
     logs.set_up(log, name)
     set_title(name)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes
-    threading.Thread(target=_prepare, args=(orders, prepare), name="preparation", daemon=True).start()
+    preparation = threading.Thread(target=_prepare, args=(orders, prepare), name="preparation", daemon=True)
+    preparation.start()
     try:
-        order: Order = orders.recv()
+        message = orders.recv_bytes()
     except (EOFError, ConnectionError):
         os._exit(0)  # the preparation may be in the middle of an import
+    preparation.join()
     orders.close()
+    order: Order = pickle.loads(message)
     multiprocessing.current_process().name = order.name
     order.main(order.addresses)
 
 
 def _prepare(orders: Connection, prepare: Callable[[], object]) -> None:
-    if sys.platform == "linux":  # a thread has a priority of its own there; the engine needs the normal one
-        priority.lower(threading.get_native_id())
     try:
         prepare()
         with contextlib.suppress(ConnectionError):  # the other end has just been closed

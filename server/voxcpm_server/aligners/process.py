@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ ROUNDING = 1e-6  # seconds by which a word may begin before the end of the one b
 def serve(pipe: Connection, names: Sequence[str], log_options: LogOptions) -> None:
     """Align until the parent closes the pipe. The first message is READY, or says why there are no aligners."""
     set_up(log_options)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     with suppress(EOFError, OSError):
         try:
             alignments = Alignments([load(name) for name in names])

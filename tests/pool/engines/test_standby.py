@@ -17,7 +17,8 @@ from support.servers.processes import children, command_of, is_gone, open_files
 from support.servers.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.pool.engines.local import EngineProcess
-from voxcpm_grpc.pool.engines.standby import NAME, Standby
+from voxcpm_grpc.pool.engines.standby import Standby
+from voxcpm_grpc.worker.standby import NAME, StandbyProcess
 
 
 async def test_the_standby_process_becomes_the_engine_that_replaces_a_lost_one(tmp_path, caplog):
@@ -81,6 +82,36 @@ async def test_a_factory_that_cannot_be_pickled_leaves_the_standby_process(tmp_p
     assert await prepared(standby) == waiting
     await handle.close()
     await standby.close()
+
+
+@pytest.mark.parametrize("kept", ["off", "on"])
+async def test_the_first_engine_starts_in_a_process_that_began_before_it(tmp_path, kept):
+    first = StandbyProcess(NotePid(tmp_path))
+    async with engines(Standby(NotePid(tmp_path), kept, first=first), MakeFake(), MakeFake()) as running:
+        assert running.pid("engine 0") == first.process.pid
+        assert running.pid("engine 1") != first.process.pid
+        assert f"{first.process.pid}" in {path.name for path in tmp_path.iterdir()}, "the engine waits for its imports"
+        await running.speak()
+        await running.lose("engine 0")
+        await running.speak()
+
+
+async def test_a_first_process_that_has_ended_is_no_engine(tmp_path):
+    first = StandbyProcess(NotePid(tmp_path))
+    first.process.kill()
+    first.process.join()
+    async with engines(Standby(NotePid(tmp_path), "off", first=first)) as running:
+        assert running.pid() != first.process.pid
+        await running.speak()
+
+
+async def test_a_first_process_that_no_engine_takes_ends_with_the_others(tmp_path):
+    before, files = children(), open_files()
+    standby = Standby(NotePid(tmp_path), "off", first=StandbyProcess(LoadForever(tmp_path)))
+    assert len(children() - before) == 1
+    await standby.close()
+    assert children() <= before
+    assert open_files() <= files
 
 
 OWNER = """

@@ -45,6 +45,14 @@ def test_a_signal_at_any_moment_ends_the_server_in_silence(tmp_path, moment, fla
     assert moment in log.read_text()
 
 
+@pytest.mark.parametrize("moment", ["start: the port", "the model is loading", "warming up"])
+def test_ctrl_c_of_a_terminal_at_any_moment_ends_the_server_in_silence(tmp_path, moment):
+    """It reaches all processes of the server, also those that are just starting."""
+    log = tmp_path / "log"
+    ends_in_silence(log, (), lambda: moment in log.read_text(), [signal.SIGINT], send=os.killpg)
+    assert moment in log.read_text()
+
+
 def test_a_signal_ends_a_start_that_waits_for_a_file(tmp_path):
     lexicon = tmp_path / "lexicon.toml"
     os.mkfifo(lexicon)
@@ -65,7 +73,14 @@ def test_a_signal_ends_the_process_that_counts_gpus(tmp_path, number):
     ends_in_silence(log, (), lambda: "counting" in log.read_text(), [number], (*COUNTING, *COMMAND[4:]))
 
 
-def ends_in_silence(log: Path, flags, has_come: Callable[[], object], signals, command=COMMAND) -> None:
+def ends_in_silence(
+    log: Path,
+    flags,
+    has_come: Callable[[], object],
+    signals,
+    command=COMMAND,
+    send: Callable[[int, int], None] = os.kill,
+) -> None:
     """Start a server, send it signals when a moment has come, and check that nothing is left of it."""
     command = [*command, *LISTEN, *flags, "--voices.url", str(log.parent / "voices")]
     with log.open("w") as output:
@@ -73,7 +88,7 @@ def ends_in_silence(log: Path, flags, has_come: Callable[[], object], signals, c
         try:
             wait_until(lambda: has_come() or server.poll() is not None)
             for number in signals:
-                server.send_signal(number)
+                send(server.pid, number)
             assert server.wait(HANG_SECONDS) == 0
             wait_until(lambda: not members(server.pid))
         finally:

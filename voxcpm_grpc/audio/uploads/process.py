@@ -123,7 +123,6 @@ class DecodeWorker:
 def _serve(pipe: Connection, log_options: LogOptions) -> None:
     """Run a worker until the parent closes the pipe."""
     logs.set_up(log_options, "decode")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     with suppress(ImportError):  # the imports happen before the first job
         import av
         import av.error  # noqa: F401

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import multiprocessing
-import signal
 from collections.abc import AsyncIterator, Callable, Iterable
 
 import zmq
@@ -180,7 +179,6 @@ class HostNames:
 def set_up(log: LogOptions) -> None:
     """Set up the process of a front. Must run before anything else in it."""
     process.set_up(log)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the host stops the front
 
 
 @contextlib.asynccontextmanager

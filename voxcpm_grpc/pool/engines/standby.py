@@ -13,15 +13,13 @@ from typing import Literal
 
 from voxcpm_grpc import logs
 from voxcpm_grpc.aio.tasks import cancel_and_wait, keep_running
-from voxcpm_grpc.helper_process import SPAWN
 from voxcpm_grpc.ipc.sockets import Addresses
 from voxcpm_grpc.logs import LogOptions
-from voxcpm_grpc.worker.standby import Order, PrepareEngine, stand_by
+from voxcpm_grpc.worker.standby import NAME, PrepareEngine, StandbyProcess
 
 logger = logging.getLogger(__name__)
 
 Kept = Literal["auto", "on", "off"]
-NAME = "standby"
 STATUS_SECONDS = 1.0  # seconds for a process that ends by itself
 RETRY_SECONDS = 30.0  # seconds from the end of a process that became no engine to the next one
 
@@ -30,7 +28,7 @@ class Standby:
     """One standby process for all engines of a host, kept from the time when the first of them is ready.
 
     It has no device and no memory on one. `take` gives it to an engine that starts. The next one is prepared when no
-    engine starts any more. Belongs to one event loop.
+    engine starts any more. A server may have started one before, for its first engine. Belongs to one event loop.
     """
 
     def __init__(
@@ -39,31 +37,38 @@ class Standby:
         kept: Kept = "auto",
         *,
         log: LogOptions = logs.DEFAULT,
+        first: StandbyProcess | None = None,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """`prepare` runs in the process and must be picklable; for `kept` see the setting `supervision.standby`."""
+        """`prepare` runs in the process and must be picklable; for `kept` see the setting `supervision.standby`.
+
+        first: a process for the first engine, whatever `kept` says; it belongs to this object
+        """
         self._prepare = prepare
         self._kept = kept
         self._log = log
+        self._first = first
         self._retry_seconds = retry_seconds
         self._starts = 0  # so many engines start now
         self._none_starts = asyncio.Event()
         self._none_starts.set()
-        self._prepared: tuple[SpawnProcess, Connection] | None = None
-        self._taken: SpawnProcess | None = None  # this process was taken last
+        self._prepared: StandbyProcess | None = None
+        self._taken: StandbyProcess | None = None  # this process was taken last
         self._wake = asyncio.Event()  # it ends the wait of `_readable`
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     @classmethod
-    def of_engines(cls, directories: Iterable[Path], kept: Kept, *, log: LogOptions) -> Standby:
+    def of_engines(
+        cls, directories: Iterable[Path], kept: Kept, *, log: LogOptions, first: StandbyProcess | None = None
+    ) -> Standby:
         """A standby process for engines with the checkpoints in these directories."""
-        return cls(PrepareEngine(tuple(dict.fromkeys(directories))), kept, log=log)
+        return cls(PrepareEngine(tuple(dict.fromkeys(directories))), kept, log=log, first=first)
 
     @property
     def pid(self) -> int | None:
         """The process that waits; None while there is none, or it is not prepared."""
-        return self._prepared[0].pid if self._prepared else None
+        return self._prepared.process.pid if self._prepared else None
 
     @contextlib.contextmanager
     def engine_starts(self) -> Iterator[None]:
@@ -85,21 +90,22 @@ class Standby:
 
     def take(self, name: str, main: Callable[[Addresses], None], addresses: Addresses) -> SpawnProcess | None:
         """Let the process run `main(addresses)` under a name, and give it to the caller; None without one."""
-        if self._prepared is None:
-            return None
-        process, orders = self._prepared
-        try:
-            orders.send(Order(name, main, addresses))
-        except ConnectionError:  # it has just ended
-            return None
-        self._prepared, self._taken = None, process
-        self._wake.set()
-        process.name = name
-        return process
+        if (first := self._first) and first.become(name, main, addresses):
+            first.orders.close()
+            self._first = None
+            return first.process
+        if (waiting := self._prepared) and waiting.become(name, main, addresses):
+            self._prepared, self._taken = None, waiting
+            self._wake.set()
+            return waiting.process
+        return None
 
     async def close(self) -> None:
         """End the process. May be called more than once."""
         self._closed = True
+        if first := self._first:
+            self._first = None
+            await asyncio.to_thread(first.end)
         await cancel_and_wait(self._task)
 
     async def _keep(self) -> None:
@@ -110,28 +116,29 @@ class Standby:
 
     async def _keep_one(self) -> bool:
         """Prepare a process and wait until it is taken or has ended. Returns True if it was taken."""
-        ours, theirs = SPAWN.Pipe()
-        process = SPAWN.Process(target=stand_by, args=(theirs, self._prepare, self._log), name=NAME, daemon=True)
-        starting = asyncio.create_task(asyncio.to_thread(process.start))
+        starting = asyncio.create_task(asyncio.to_thread(StandbyProcess, self._prepare, self._log))
         try:
-            await asyncio.shield(starting)
-            theirs.close()
-            await self._readable(ours)
-            ours.recv_bytes()  # the message says that it is prepared
-            self._prepared = process, ours
-            logger.info("a %s process is prepared, %s", NAME, process.pid)
-            await self._readable(ours)  # the pipe is readable at its end; `take` ends the wait, too
+            waiting = await asyncio.shield(starting)
+            await self._readable(waiting.orders)
+            waiting.orders.recv_bytes()  # the message says that it is prepared
+            self._prepared = waiting
+            logger.info("a %s process is prepared, %s", NAME, waiting.process.pid)
+            await self._readable(waiting.orders)  # the pipe is readable at its end; `take` ends the wait, too
         except (EOFError, ConnectionError):
             pass
         finally:
             self._prepared = None
-            ours.close()
-            theirs.close()
-            taken = self._taken is process
-            if not taken:
-                await asyncio.wait([starting])
-                await asyncio.to_thread(self._end, process)
+            await asyncio.wait([starting])
+            taken = not starting.exception() and await self._released(starting.result())
         return taken
+
+    async def _released(self, standby: StandbyProcess) -> bool:
+        """Let go of a process. Returns True if an engine took it; else it ends."""
+        if self._taken is standby:
+            standby.orders.close()
+            return True
+        await asyncio.to_thread(self._end, standby)
+        return False
 
     async def _readable(self, connection: Connection) -> None:
         """Wait until a message has arrived, or the other end is closed."""
@@ -142,14 +149,11 @@ class Standby:
         finally:
             loop.remove_reader(connection.fileno())
 
-    def _end(self, process: SpawnProcess) -> None:
-        """Kill a process that is no engine. Blocks until it has ended."""
-        if process.pid is None:  # it could not be started
-            return
+    def _end(self, standby: StandbyProcess) -> None:
+        """End a process that is no engine. Blocks until it has ended."""
         if not self._closed:
-            process.join(STATUS_SECONDS)
-        process.kill()
-        process.join()
+            standby.process.join(STATUS_SECONDS)
+        standby.end()
         if not self._closed:
-            logger.warning("the %s process ended with status %s; another one follows", NAME, process.exitcode)
-        process.close()
+            logger.warning("the %s process ended with status %s; another one follows", NAME, standby.process.exitcode)
+        standby.process.close()

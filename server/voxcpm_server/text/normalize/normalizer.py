@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -90,7 +89,6 @@ class TextNormalizer:
 def _serve(pipe: Connection, log_options: LogOptions) -> None:
     """Normalise until the parent closes the pipe."""
     set_up(log_options)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     from voxcpm_server.text.normalize.readings import normalized
 
     for text in LOADING:

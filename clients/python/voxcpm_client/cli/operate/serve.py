@@ -7,12 +7,16 @@ import importlib.util
 import logging
 from collections.abc import Iterator
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import click
 
 from voxcpm_grpc import __version__
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.imports import importing
+
+if TYPE_CHECKING:
+    from voxcpm_grpc.worker.standby import StandbyProcess
 
 log = logging.getLogger("voxcpm_server")
 
@@ -52,9 +56,12 @@ def _flags() -> Iterator[click.Option]:
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED)
 def serve(settings: tuple[str, ...]) -> None:
     """Run a server. The settings schema defines the flags."""
-    config = import_or_explain("voxcpm_grpc.settings.sources", INSTALL_SERVER)
     flags = [_long(word) for word in settings if word != "--print-config"]
-    if {"-h", "--help"} & set(flags):
+    asks = bool({"-h", "--help"} & set(flags))
+    complete = all(importlib.util.find_spec(name) for name in SERVER_PACKAGES)
+    standby = _first_engine() if complete and not asks and "--print-config" not in settings else None
+    config = import_or_explain("voxcpm_grpc.settings.sources", INSTALL_SERVER)
+    if asks:
         click.echo(f"Usage: voxcpm-grpc serve [--SETTING VALUE]...\n\n{config.help_text()}", nl=False)
         return
     effective = None
@@ -63,17 +70,24 @@ def serve(settings: tuple[str, ...]) -> None:
         if "--print-config" in settings:
             click.echo(config.to_toml(effective), nl=False)
             return
-        if any(importlib.util.find_spec(name) is None for name in SERVER_PACKAGES):
+        if not complete:
             raise missing(INSTALL_SERVER)
         import_or_explain("voxcpm_grpc.logs", INSTALL_SERVER).set_up(effective.log)
         # The import is here, because the next one takes half a second.
         log.info("start: voxcpm-grpc %s, model=%s listen=%s", __version__, effective.model, effective.listen)
-        import_or_explain("voxcpm_server.main", INSTALL_SERVER).serve(effective)
+        import_or_explain("voxcpm_server.main", INSTALL_SERVER).serve(effective, standby)
     except StartupError as error:
         if effective is not None and effective.log_format == "json":
             log.error("%s", error)
             raise SystemExit(1) from None
         raise click.ClickException(str(error)) from None
+
+
+def _first_engine() -> StandbyProcess:
+    """The process of the first engine. It imports PyTorch while this process reads settings and imports the server."""
+    from voxcpm_grpc.worker.standby import StandbyProcess, prepare_first_engine
+
+    return StandbyProcess(prepare_first_engine)
 
 
 def _long(word: str) -> str:
