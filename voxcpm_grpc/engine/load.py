@@ -19,7 +19,8 @@ from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.machine.memory import MOST_BLOCK, keep_freed_memory
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
 from voxcpm_grpc.models.families import family_of
-from voxcpm_grpc.models.loading import load_model, prepare_all
+from voxcpm_grpc.models.loading import load_model
+from voxcpm_grpc.models.loading import prepare_all as prepare_all
 from voxcpm_grpc.settings.engine import DEFAULT_LORAS, OF_FAMILIES, EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
@@ -30,12 +31,6 @@ PASSED = {option.name for option in fields(LoadOptions)} & EngineSettings.model_
 }
 """The settings that a model gets as they are."""
 WEIGHTS = {".safetensors", ".bin", ".pth"}
-
-
-def prepare(*, kernels: bool | None = None) -> None:
-    """Import early what engines need, and `kernels` with it; None for those of a host with a GPU. Uses no device."""
-    if torch.cuda.device_count() if kernels is None else kernels:
-        prepare_all()
 
 
 def load_engine(

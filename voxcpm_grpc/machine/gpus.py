@@ -45,8 +45,8 @@ def _pytorch_has_cuda() -> bool:
         return False
 
 
-def _count() -> int:
-    """The number of GPUs of this process. It initializes the driver, which changes the process."""
+def initialize() -> int:
+    """Initialize the driver in this process, which takes up to seconds. Returns the number of its GPUs."""
     try:
         driver = ctypes.CDLL(DRIVER)
     except OSError:
@@ -56,4 +56,4 @@ def _count() -> int:
 
 
 if __name__ == "__main__":
-    print(_count())
+    print(initialize())

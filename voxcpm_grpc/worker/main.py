@@ -29,8 +29,6 @@ from voxcpm_grpc.worker.heartbeat import StepTimer, sending_heartbeats
 
 logger = logging.getLogger(__name__)
 
-IMPORTING = "the model is loading: PyTorch is being imported"
-
 
 @dataclass(frozen=True, slots=True)
 class LoadEngine:
@@ -51,7 +49,7 @@ class LoadEngine:
     def __call__(self) -> EngineLike:
         with ThreadPoolExecutor(1) as threads:
             fingerprint = threads.submit(checkpoint.fingerprint, self.directory).result
-            progress.report(IMPORTING)
+            progress.report("the model is loading: PyTorch is being imported")
             # The import is here, because fronts import this module and must not import torch. The import takes seconds,
             # and so does the fingerprint.
             with importing("torch"):

@@ -9,10 +9,10 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import pickle
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -23,7 +23,7 @@ from voxcpm_grpc import logs
 from voxcpm_grpc.helper_process import SPAWN
 from voxcpm_grpc.imports import importing
 from voxcpm_grpc.logs import LogOptions
-from voxcpm_grpc.machine import priority
+from voxcpm_grpc.machine import gpus, priority
 
 if TYPE_CHECKING:
     from voxcpm_grpc.ipc.sockets import Addresses
@@ -73,11 +73,16 @@ class StandbyProcess:
 
 
 def prepare_first_engine() -> None:
-    """Import what the first engine of a server needs. The engine reports what cannot be imported."""
-    with contextlib.suppress(Exception), importing("torch"):
-        from voxcpm_grpc.engine.load import prepare
+    """Import what the first engine of a server needs, and initialize the driver of its GPU beside it.
 
-        prepare()
+    The engine reports what cannot be imported.
+    """
+    with contextlib.suppress(Exception), ThreadPoolExecutor(1) as threads, importing("torch"):
+        counted = threads.submit(gpus.initialize)
+        from voxcpm_grpc.engine.load import prepare_all
+
+        if counted.result():  # an engine on a CPU has no kernels
+            prepare_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +97,9 @@ class PrepareEngine:
         if sys.platform == "linux":  # a thread has a priority of its own there; the engine needs the normal one
             priority.lower(threading.get_native_id())
         with importing("torch"):
-            from voxcpm_grpc.engine.load import prepare
+            from voxcpm_grpc.engine.load import prepare_all
 
-            prepare(kernels=True)
+            prepare_all()
         for directory in self.directories:
             with contextlib.suppress(OSError):  # the engine reports it
                 checkpoint.fingerprint(directory)
@@ -103,7 +108,7 @@ class PrepareEngine:
 def stand_by(orders: Connection, prepare: Callable[[], object], log: LogOptions) -> None:
     """The main function of the process: run the order that arrives, and end without one if the other end closes.
 
-    An empty message reports the end of `prepare`, for which an order waits: two threads never import at once.
+    An empty message reports the end of `prepare`, which goes on if an order arrives before it.
     """
     # The import is here, because a server imports this module before all others.
     from voxcpm_grpc.ipc.process import set_title
@@ -111,15 +116,11 @@ def stand_by(orders: Connection, prepare: Callable[[], object], log: LogOptions)
     name = multiprocessing.current_process().name
     logs.set_up(log, name)
     set_title(name)
-    preparation = threading.Thread(target=_prepare, args=(orders, prepare), name="preparation", daemon=True)
-    preparation.start()
+    threading.Thread(target=_prepare, args=(orders, prepare), name="preparation", daemon=True).start()
     try:
-        message = orders.recv_bytes()
+        order: Order = orders.recv()
     except (EOFError, ConnectionError):
         os._exit(0)  # the preparation may be in the middle of an import
-    preparation.join()
-    orders.close()
-    order: Order = pickle.loads(message)
     multiprocessing.current_process().name = order.name
     order.main(order.addresses)
 

@@ -9,14 +9,13 @@ from functools import partial
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from voxcpm_grpc import logs, progress
+from voxcpm_grpc import logs
 from voxcpm_grpc.ipc.messages import Detach
 from voxcpm_grpc.ipc.process import ChildProcess
 from voxcpm_grpc.ipc.sockets import Addresses, FrontSocket
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.engines.standby import Standby
 from voxcpm_grpc.pool.engines.supervised import SupervisedEngines
-from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.engine import EngineSettings, SupervisionSettings
 from voxcpm_grpc.worker import main
@@ -66,7 +65,6 @@ class EngineProcess(ChildProcess):
     async def _started(self, addresses: Addresses) -> SpawnProcess:
         if self._standby and (process := self._standby.take(self.name, self._main, addresses)):
             logger.info("%s starts in the standby process, %s", self.name, process.pid)
-            progress.forwarder(self.name)(Progress(main.IMPORTING))  # the first one may not have ended it
             return process
         return await super()._started(addresses)
 
