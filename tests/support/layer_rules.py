@@ -48,7 +48,7 @@ models.voxcpm.text: errors
 models.voxcpm.kernels: kernels.conv kernels.attention kernels.products kernels.rows kernels.launch kernels.cuda
 models.voxcpm.codec: models.voxcpm.kernels models.voxcpm.config models.base layers kernels.conv kernels.launch
     kernels.cuda request
-models.voxcpm.flow: models.voxcpm.kernels layers attention kernels.products kernels.launch kernels.cuda lora_files
+models.voxcpm.flow: models.voxcpm.kernels layers attention kernels.products kernels.cuda lora_files
 models.voxcpm.compiled: models.voxcpm.flow models.voxcpm.codec layers lora_files
 models.voxcpm: models.voxcpm.compiled models.voxcpm.flow models.voxcpm.codec models.voxcpm.kernels models.voxcpm.text
     models.voxcpm.config models.base models.footprint layers attention kernels.products kernels.rows kernels.launch

@@ -8,7 +8,6 @@ from functools import partial
 
 from torch import Tensor
 
-from voxcpm_grpc.kernels.launch.precompile import passes
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.ops import Ops, ResidualStream, RMSNorm
 from voxcpm_grpc.layers.weights import Weights
@@ -116,6 +115,6 @@ class Transformer:
         """The residual stream after all layers, without the final norm. `rows` and `wanted` as for a layer."""
         if not self.layers:
             return stream if wanted is None else stream.select(wanted, rows[0])
-        for layer in passes(self.layers[:-1]):
+        for layer in self.layers[:-1]:
             stream = layer(stream, rows, attend)
         return self.layers[-1](stream, rows, attend, wanted)

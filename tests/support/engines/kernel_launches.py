@@ -31,12 +31,11 @@ LAYERS = 2  # of a stack: its last layer differs from the others, which are alik
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An engine to start: the dimensions of its model, its settings, and the layers of each stack."""
+    """An engine to start: the dimensions of its model, and its settings."""
 
     model: str
     settings: dict[str, Any]
     hopper_only: bool = False
-    layers: int = LAYERS
 
 
 ADAPTERS = {"max_loras": 16, "lora_targets": ("attention", "mlp", "projections")}
@@ -166,19 +165,18 @@ def _start_engine(start: Start) -> None:
 
     # Without the kernels in CUDA C++ those in Triton serve instead, as they do on most GPUs.
     own = {} if start.model in QWEN else {"timesteps": (4,), "persistent": False}
-    settings = EngineSettings(**{**own, **start.settings})
+    settings = EngineSettings(**own, **start.settings)
     no_gpu = compiler.KernelUnavailable("there is no GPU")
     triton_only = mock.patch.object(compiler, "require_hopper", side_effect=no_gpu)
     no_compilation = mock.patch("voxcpm_grpc.engine.runner.precompile")
     no_graphs = mock.patch.object(Graph, "__init__", call_once)
-    with triton_only, no_compilation, no_graphs, _checkpoint(start) as directory:
+    with triton_only, no_compilation, no_graphs, _checkpoint(start.model) as directory:
         load_engine(directory, "model", settings)
 
 
 @contextlib.contextmanager
-def _checkpoint(start: Start) -> Iterator[Path]:
+def _checkpoint(model: str) -> Iterator[Path]:
     """The directory of a model; that of the released dimensions has fewer layers, and weights without values."""
-    model = start.model
     if model == BUNDLED:
         yield ROOT / "voxcpm_grpc" / "demo"
         return
@@ -190,8 +188,7 @@ def _checkpoint(start: Start) -> Iterator[Path]:
 
     with tempfile.TemporaryDirectory() as name, mock.patch.object(weights, "load_file", load_file):
         folder = Path(name)
-        write = _write_qwen if model in QWEN else _write_voxcpm
-        shapes = write(folder, model, start.layers)
+        shapes = _write_qwen(folder, model) if model in QWEN else _write_voxcpm(folder, model)
         for file in shapes:
             (folder / file).touch()
         yield folder
@@ -200,12 +197,12 @@ def _checkpoint(start: Start) -> Iterator[Path]:
 Shapes = dict[str, dict[str, tuple[int, ...]]]  # of tensors, by file
 
 
-def _write_voxcpm(folder: Path, model: str, layers: int) -> Shapes:
+def _write_voxcpm(folder: Path, model: str) -> Shapes:
     tool = _tool("make_checkpoint")
     config = tool.config(True, "bfloat16", model)
-    config["residual_lm_num_layers"] = config["lm_config"]["num_hidden_layers"] = layers
+    config["residual_lm_num_layers"] = config["lm_config"]["num_hidden_layers"] = LAYERS
     for part in ("encoder_config", "dit_config"):
-        config[part]["num_layers"] = layers
+        config[part]["num_layers"] = LAYERS
     tool.write_tokenizer(folder, config["lm_config"]["vocab_size"])
     tool.write_json(folder / "config.json", config)
     return {
@@ -214,7 +211,7 @@ def _write_voxcpm(folder: Path, model: str, layers: int) -> Shapes:
     }
 
 
-def _write_qwen(folder: Path, variant: str, layers: int) -> Shapes:
+def _write_qwen(folder: Path, variant: str) -> Shapes:
     tool = _tool("make_qwen3_checkpoint")
     codec = folder / "speech_tokenizer"
     codec.mkdir()
@@ -222,7 +219,7 @@ def _write_qwen(folder: Path, variant: str, layers: int) -> Shapes:
     sizes = tool.codec_config(tool.VARIANTS[variant], full=True)
     talker = config["talker_config"]
     for stack in (talker, talker["code_predictor_config"], sizes["decoder_config"], sizes["encoder_config"]):
-        stack["num_hidden_layers"] = layers
+        stack["num_hidden_layers"] = LAYERS
     tool.write_tokenizer(folder, config, full=True)
     tool.write_json(folder / "config.json", config)
     tool.write_json(folder / "generation_config.json", tool.GENERATION)

@@ -19,11 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 from voxcpm_grpc import progress
-
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +30,6 @@ MAX_PROCESSES = 16
 DONE = "compiled"  # Triton's cache has a file of this name
 STEP = "kernels are being compiled"
 END = -1  # the answers end with it
-DISTINCT = 3  # Triton compiles a kernel for the number 0 and multiples of 16, one for 1, and one for all others
-
-_all_passes = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,32 +115,13 @@ def record(run: Callable[[], object], found: Callable[[Launch], object]) -> None
         return True  # the caller skips the compilation and the launch
 
     hooks: Any = knobs.runtime
-    with hooks.scope(), first_passes_only():
+    with hooks.scope():
         hooks.jit_cache_hook = note
         try:
             run()
         finally:
             for kernels, key in skipped:
                 kernels.pop(key, None)
-
-
-@contextmanager
-def first_passes_only() -> Iterator[None]:
-    """Let `passes` leave out those that launch no other kernels than the first ones."""
-    global _all_passes
-    _all_passes = False
-    try:
-        yield
-    finally:
-        _all_passes = True
-
-
-def passes(each: Sequence[T]) -> Sequence[T]:
-    """The passes of a loop whose launches differ only in the number of the pass, and in the values of tensors.
-
-    While launches are recorded, these are the first ones, which meet the same kernels as all of them.
-    """
-    return each if _all_passes else each[:DISTINCT]
 
 
 class SkippedKernel:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from voxcpm_grpc.kernels.launch.precompile import passes
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.ops import ResidualStream
 from voxcpm_grpc.models.voxcpm.flow.flow import FlowSchedule
@@ -41,7 +40,7 @@ class FusedFlow:
             return self.stack.run(stream, rows.shape[:2], self.dit.attend, wanted).x
 
         made = evaluate(*flow_rows(x, *weights.into, mu, first, before))
-        for i, time in enumerate(passes(others)):
+        for i, time in enumerate(others):
             if in_one_launch:
                 x, rows, squares = flow_advance(made, weights, x, schedule.sizes, i, cfg, mu, time, before)
             else:
