@@ -1,6 +1,8 @@
 import gc
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -28,6 +30,37 @@ def test_collections_go_on_after_an_import_that_fails():
     with pytest.raises(ImportError), importing("a.module.that.is.not.there"):
         raise ImportError
     assert gc.isenabled()
+
+
+def test_an_import_that_cannot_be_repeated_fails_with_its_first_error():
+    """PyTorch complains of its own first import otherwise, and hides the cause."""
+    name = "a.module.that.breaks.when.it.is.imported.twice"
+    with pytest.raises(RuntimeError, match="the cause"), importing(name, once=True):
+        raise RuntimeError("the cause")
+    with pytest.raises(RuntimeError, match="the cause"), importing(name):
+        pytest.fail("the block runs again")
+
+
+def test_a_block_waits_for_the_one_of_another_thread():
+    inside, may_end = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def first() -> None:
+        with importing("a.module.that.is.not.there"):
+            inside.set()
+            may_end.wait()
+            order.append("first")
+
+    def second() -> None:
+        with importing("a.module.that.is.not.there"):
+            order.append("second")
+
+    with ThreadPoolExecutor(2) as threads:
+        threads.submit(first)
+        inside.wait()
+        threads.submit(second)
+        may_end.set()
+    assert order == ["first", "second"]
 
 
 def test_a_command_imports_its_packages_without_collections(monkeypatch):

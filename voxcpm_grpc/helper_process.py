@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
@@ -17,13 +17,15 @@ class ParentsProcess(SpawnProcess):
 
     def start(self) -> None:
         resource_tracker.ensure_running()  # otherwise `start` starts it, which lets signals through
-        with _interrupts_held():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the process begins with it
+        try:
             super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def run(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         super().run()
 
 
@@ -34,17 +36,12 @@ class _Context(SpawnContext):
 SPAWN = _Context()  # CUDA and the threads of gRPC do not survive a fork
 
 
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold SIGINT back from this thread, and from processes that start inside the block. Windows cannot."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def set_title(name: str) -> None:
+    """Set the name of this process in the output of `ps` and `top`."""
+    with suppress(ImportError):  # the package is optional
+        from setproctitle import setproctitle
+
+        setproctitle(f"voxcpm-grpc {name}")
 
 
 class HelperProcess:

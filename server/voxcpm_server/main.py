@@ -47,8 +47,6 @@ def serve(settings: Settings, standby: StandbyProcess | None = None) -> None:
         log.warning("%s", deprecation)
     served = models(settings)
     directories = models_here(served) if settings.pool == "processes" else [None] * len(served)
-    if standby and settings.pool != "processes":
-        standby.end()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(settings, directories, standby))

@@ -70,8 +70,8 @@ engine: engine.device engine.start engine.scheduling models models.base attentio
     models.families lora_files events request progress logs errors machine
 ipc: helper_process events request progress logs errors
 worker.standby: ipc engine.load checkpoint helper_process logs imports machine
-worker: ipc engine.load engine.start.compilation engine.scheduling.adapters settings checkpoint events request
-    progress logs imports errors machine
+worker: ipc helper_process engine.load engine.start.compilation engine.scheduling.adapters settings checkpoint events
+    request progress logs imports errors machine
 pool: ipc lora_files events request progress logs aio errors text
 pool.engines: pool worker worker.standby ipc helper_process settings lora_files request progress logs aio errors
 pool.ray: pool.engines pool worker ipc settings request progress logs aio errors

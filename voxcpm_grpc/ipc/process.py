@@ -21,7 +21,7 @@ import zmq.asyncio
 
 from voxcpm_grpc import logs, progress
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.helper_process import SPAWN
+from voxcpm_grpc.helper_process import SPAWN, set_title
 from voxcpm_grpc.ipc import encoding
 from voxcpm_grpc.ipc.messages import Command, Ready, Report, StartFailed, Starting, Stop
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
@@ -221,14 +221,6 @@ def set_up(log: LogOptions) -> None:
     logs.set_up(log, name)
     set_title(name)
     _exit_with_parent()
-
-
-def set_title(name: str) -> None:
-    """Set the name of this process in the output of `ps` and `top`."""
-    with contextlib.suppress(ImportError):  # the package is optional
-        from setproctitle import setproctitle
-
-        setproctitle(f"voxcpm-grpc {name}")
 
 
 def _exit_with_parent() -> None:

@@ -23,7 +23,7 @@ def visible_gpus() -> int:
 
     A process of its own asks the driver, which would stay in this one with threads and memory.
     """
-    if not _pytorch_has_cuda():
+    if not pytorch_has_cuda():
         return 0
     try:
         command = [sys.executable, "-I", str(Path(__file__))]
@@ -34,7 +34,7 @@ def visible_gpus() -> int:
         return 0
 
 
-def _pytorch_has_cuda() -> bool:
+def pytorch_has_cuda() -> bool:
     """True if the installed PyTorch can use a GPU. Its import would take seconds."""
     found = importlib.util.find_spec("torch")
     if found is None or not found.submodule_search_locations:

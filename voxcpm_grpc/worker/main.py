@@ -17,9 +17,10 @@ import zmq
 from voxcpm_grpc import checkpoint, progress
 from voxcpm_grpc.engine.start.compilation import compile_later
 from voxcpm_grpc.errors import StartupError, VoxCPMError
+from voxcpm_grpc.helper_process import set_title
 from voxcpm_grpc.imports import importing
 from voxcpm_grpc.ipc.messages import Ready, StartFailed, Starting
-from voxcpm_grpc.ipc.process import set_title, set_up
+from voxcpm_grpc.ipc.process import set_up
 from voxcpm_grpc.ipc.sockets import OWNER, Addresses, EngineSocket
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings
@@ -52,7 +53,7 @@ class LoadEngine:
             progress.report("the model is loading: PyTorch is being imported")
             # The import is here, because fronts import this module and must not import torch. The import takes seconds,
             # and so does the fingerprint.
-            with importing("torch"):
+            with importing("torch", once=True):
                 from voxcpm_grpc.engine.load import load_engine
 
             engine = load_engine(

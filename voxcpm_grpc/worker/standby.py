@@ -1,6 +1,6 @@
 """The standby process: it imports what an engine needs, waits, and becomes the next engine of its host.
 
-A server starts its first one before it imports its own modules, so this module imports little.
+A server starts the first one before it imports its own modules, so this module imports little.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from voxcpm_grpc import logs
-from voxcpm_grpc.helper_process import SPAWN
+from voxcpm_grpc.helper_process import SPAWN, set_title
 from voxcpm_grpc.imports import importing
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.machine import gpus, priority
@@ -45,9 +45,10 @@ class StandbyProcess:
     """The handle of a process that stands by, which starts when it is made. `orders` is our end of its pipe."""
 
     def __init__(self, prepare: Callable[[], object], log: LogOptions = logs.DEFAULT) -> None:
-        """Blocks while the process starts. `prepare` must be picklable."""
+        """Blocks while the process starts. `prepare` must be picklable. Raises OSError."""
         self.orders, theirs = SPAWN.Pipe()
         self.process: SpawnProcess = SPAWN.Process(target=stand_by, args=(theirs, prepare, log), name=NAME, daemon=True)
+        self.taken = False
         try:
             self.process.start()
         except BaseException:
@@ -60,29 +61,42 @@ class StandbyProcess:
         """Let the process run `main(addresses)` under a name. Returns False if it has ended."""
         try:
             self.orders.send(Order(name, main, addresses))
-        except ConnectionError:
+        except OSError:  # its end of the pipe is closed, or ours
             return False
         self.process.name = name
+        self.taken = True
         return True
 
-    def end(self) -> None:
-        """Kill a process that has become nothing, and wait for its end."""
+    def close(self) -> int | None:
+        """Let go of the process: kill it, and return its status, unless it has become another. May be called again."""
+        if self.taken or self.orders.closed:
+            self.orders.close()
+            return None
         self.orders.close()
         self.process.kill()
         self.process.join()
+        status = self.process.exitcode
+        self.process.close()
+        return status
 
 
-def prepare_first_engine() -> None:
-    """Import what the first engine of a server needs, and initialize the driver of its GPU beside it.
+@dataclass(frozen=True, slots=True)
+class PrepareFirst:
+    """Imports what the first engine of a server needs, which reports what cannot be imported.
 
-    The engine reports what cannot be imported.
+    kernels: also those of a GPU, if there is one, whose driver is initialized beside the imports
     """
-    with contextlib.suppress(Exception), ThreadPoolExecutor(1) as threads, importing("torch"):
-        counted = threads.submit(gpus.initialize)
-        from voxcpm_grpc.engine.load import prepare_all
 
-        if counted.result():  # an engine on a CPU has no kernels
-            prepare_all()
+    kernels: bool
+
+    def __call__(self) -> None:
+        with contextlib.suppress(Exception), ThreadPoolExecutor(1) as threads:
+            counted = threads.submit(gpus.initialize if self.kernels and gpus.pytorch_has_cuda() else int)
+            with importing("torch", once=True):
+                from voxcpm_grpc.engine.load import prepare_all
+
+                if counted.result():
+                    prepare_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +110,7 @@ class PrepareEngine:
 
         if sys.platform == "linux":  # a thread has a priority of its own there; the engine needs the normal one
             priority.lower(threading.get_native_id())
-        with importing("torch"):
+        with importing("torch", once=True):
             from voxcpm_grpc.engine.load import prepare_all
 
             prepare_all()
@@ -110,9 +124,6 @@ def stand_by(orders: Connection, prepare: Callable[[], object], log: LogOptions)
 
     An empty message reports the end of `prepare`, which goes on if an order arrives before it.
     """
-    # The import is here, because a server imports this module before all others.
-    from voxcpm_grpc.ipc.process import set_title
-
     name = multiprocessing.current_process().name
     logs.set_up(log, name)
     set_title(name)

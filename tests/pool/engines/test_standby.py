@@ -98,7 +98,7 @@ async def test_the_first_engine_starts_in_a_process_that_began_before_it(tmp_pat
 
 async def test_a_first_process_that_has_ended_is_no_engine(tmp_path):
     first = StandbyProcess(NotePid(tmp_path))
-    first.process.kill()
+    os.kill(first.process.pid or 0, signal.SIGKILL)
     first.process.join()
     async with engines(Standby(NotePid(tmp_path), "off", first=first)) as running:
         assert running.pid() != first.process.pid

@@ -53,7 +53,6 @@ class Standby:
         self._none_starts = asyncio.Event()
         self._none_starts.set()
         self._prepared: StandbyProcess | None = None
-        self._taken: StandbyProcess | None = None  # this process was taken last
         self._wake = asyncio.Event()  # it ends the wait of `_readable`
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -91,11 +90,11 @@ class Standby:
     def take(self, name: str, main: Callable[[Addresses], None], addresses: Addresses) -> SpawnProcess | None:
         """Let the process run `main(addresses)` under a name, and give it to the caller; None without one."""
         if (first := self._first) and first.become(name, main, addresses):
-            first.orders.close()
+            first.close()
             self._first = None
             return first.process
         if (waiting := self._prepared) and waiting.become(name, main, addresses):
-            self._prepared, self._taken = None, waiting
+            self._prepared = None
             self._wake.set()
             return waiting.process
         return None
@@ -103,9 +102,8 @@ class Standby:
     async def close(self) -> None:
         """End the process. May be called more than once."""
         self._closed = True
-        if first := self._first:
-            self._first = None
-            await asyncio.to_thread(first.end)
+        if self._first:
+            await asyncio.to_thread(self._first.close)
         await cancel_and_wait(self._task)
 
     async def _keep(self) -> None:
@@ -129,16 +127,8 @@ class Standby:
         finally:
             self._prepared = None
             await asyncio.wait([starting])
-            taken = not starting.exception() and await self._released(starting.result())
+            taken = not starting.exception() and await asyncio.to_thread(self._released, starting.result())
         return taken
-
-    async def _released(self, standby: StandbyProcess) -> bool:
-        """Let go of a process. Returns True if an engine took it; else it ends."""
-        if self._taken is standby:
-            standby.orders.close()
-            return True
-        await asyncio.to_thread(self._end, standby)
-        return False
 
     async def _readable(self, connection: Connection) -> None:
         """Wait until a message has arrived, or the other end is closed."""
@@ -149,11 +139,11 @@ class Standby:
         finally:
             loop.remove_reader(connection.fileno())
 
-    def _end(self, standby: StandbyProcess) -> None:
-        """End a process that is no engine. Blocks until it has ended."""
-        if not self._closed:
+    def _released(self, standby: StandbyProcess) -> bool:
+        """Let go of a process. Returns True if an engine took it; else it ends. Blocks until it has ended."""
+        if not (standby.taken or self._closed):
             standby.process.join(STATUS_SECONDS)
-        standby.end()
-        if not self._closed:
-            logger.warning("the %s process ended with status %s; another one follows", NAME, standby.process.exitcode)
-        standby.process.close()
+        status = standby.close()
+        if not (standby.taken or self._closed):
+            logger.warning("the %s process ended with status %s; another one follows", NAME, status)
+        return standby.taken

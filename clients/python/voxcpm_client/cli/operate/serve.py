@@ -6,6 +6,8 @@ import importlib
 import importlib.util
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.imports import importing
 
 if TYPE_CHECKING:
+    from voxcpm_grpc.settings.schema import Settings
     from voxcpm_grpc.worker.standby import StandbyProcess
 
 log = logging.getLogger("voxcpm_server")
@@ -56,12 +59,9 @@ def _flags() -> Iterator[click.Option]:
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED)
 def serve(settings: tuple[str, ...]) -> None:
     """Run a server. The settings schema defines the flags."""
-    flags = [_long(word) for word in settings if word != "--print-config"]
-    asks = bool({"-h", "--help"} & set(flags))
-    complete = all(importlib.util.find_spec(name) for name in SERVER_PACKAGES)
-    standby = _first_engine() if complete and not asks and "--print-config" not in settings else None
     config = import_or_explain("voxcpm_grpc.settings.sources", INSTALL_SERVER)
-    if asks:
+    flags = [_long(word) for word in settings if word != "--print-config"]
+    if {"-h", "--help"} & set(flags):
         click.echo(f"Usage: voxcpm-grpc serve [--SETTING VALUE]...\n\n{config.help_text()}", nl=False)
         return
     effective = None
@@ -70,12 +70,13 @@ def serve(settings: tuple[str, ...]) -> None:
         if "--print-config" in settings:
             click.echo(config.to_toml(effective), nl=False)
             return
-        if not complete:
+        if any(importlib.util.find_spec(name) is None for name in SERVER_PACKAGES):
             raise missing(INSTALL_SERVER)
         import_or_explain("voxcpm_grpc.logs", INSTALL_SERVER).set_up(effective.log)
         # The import is here, because the next one takes half a second.
         log.info("start: voxcpm-grpc %s, model=%s listen=%s", __version__, effective.model, effective.listen)
-        import_or_explain("voxcpm_server.main", INSTALL_SERVER).serve(effective, standby)
+        with _first_engine(effective) as standby:
+            import_or_explain("voxcpm_server.main", INSTALL_SERVER).serve(effective, standby)
     except StartupError as error:
         if effective is not None and effective.log_format == "json":
             log.error("%s", error)
@@ -83,11 +84,26 @@ def serve(settings: tuple[str, ...]) -> None:
         raise click.ClickException(str(error)) from None
 
 
-def _first_engine() -> StandbyProcess:
-    """The process of the first engine. It imports PyTorch while this process reads settings and imports the server."""
-    from voxcpm_grpc.worker.standby import StandbyProcess, prepare_first_engine
+@contextmanager
+def _first_engine(settings: Settings) -> Iterator[StandbyProcess | None]:
+    """The process of the first engine, which imports PyTorch while this one imports the server; None on Ray.
 
-    return StandbyProcess(prepare_first_engine)
+    None also if it cannot start: the server then says what it cannot start.
+    """
+    if settings.pool != "processes":
+        yield None
+        return
+    from voxcpm_grpc.settings.models import models
+    from voxcpm_grpc.worker.standby import PrepareFirst, StandbyProcess
+
+    engines = (engine for one in models(settings) for engine in one.engines.values())
+    prepare = PrepareFirst(kernels=any(not engine.device.startswith("cpu") for engine in engines))
+    with ExitStack() as stack:
+        standby = None
+        with suppress(OSError), ThreadPoolExecutor(1) as threads:  # Ctrl-C interrupts a start in the main thread
+            standby = threads.submit(StandbyProcess, prepare, settings.log).result()
+            stack.callback(standby.close)
+        yield standby
 
 
 def _long(word: str) -> str:
