@@ -207,7 +207,8 @@ voxcpm_client.cli.inspect: voxcpm_client.cli.speak voxcpm_client.cli.terminal vo
     text
 voxcpm_client.cli.operate: voxcpm_client.cli.inspect voxcpm_client.cli.speak voxcpm_client.cli.terminal voxcpm_client
     voxcpm_client.wyoming voxcpm_client.transport voxcpm_gateway voxcpm_server.main voxcpm_server.auth
-    engine.start.memory worker.standby settings.sources checkpoint hub imports aio network errors text
+    engine.start.memory worker.standby settings.sources settings.models settings.schema checkpoint hub imports aio
+    network errors text
 voxcpm_client.cli: voxcpm_client.cli.operate voxcpm_client.cli.inspect voxcpm_client.cli.speak
     voxcpm_client.cli.terminal voxcpm_client.errors text
 benchmarks.front: voxcpm_server.fronts voxcpm_server.app voxcpm_server.speech voxcpm_server.wire voxcpm_server.values

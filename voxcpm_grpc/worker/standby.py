@@ -91,11 +91,12 @@ class PrepareFirst:
 
     def __call__(self) -> None:
         with contextlib.suppress(Exception), ThreadPoolExecutor(1) as threads:
-            counted = threads.submit(gpus.initialize if self.kernels and gpus.pytorch_has_cuda() else int)
+            has_cuda = self.kernels and gpus.pytorch_has_cuda()
+            counted = threads.submit(gpus.initialize) if has_cuda else None
             with importing("torch", once=True):
                 from voxcpm_grpc.engine.load import prepare_all
 
-                if counted.result():
+                if counted and counted.result():
                     prepare_all()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from types import ModuleType
@@ -85,7 +85,7 @@ def serve(settings: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def _first_engine(settings: Settings) -> Iterator[StandbyProcess | None]:
+def _first_engine(settings: Settings) -> Generator[StandbyProcess | None]:
     """The process of the first engine, which imports PyTorch while this one imports the server; None on Ray.
 
     None also if it cannot start: the server then says what it cannot start.
