@@ -12,8 +12,8 @@ from typing import Any
 READY = b"ready"  # the first message of a process that can help
 
 
-class ParentsProcess(SpawnProcess):
-    """A process that its parent ends: Ctrl-C, which a terminal sends to all processes, interrupts it at no time."""
+class UninterruptedProcess(SpawnProcess):
+    """A process that its parent ends: Ctrl-C, which a terminal sends to all processes, never interrupts it."""
 
     def start(self) -> None:
         resource_tracker.ensure_running()  # otherwise `start` starts it, which lets signals through
@@ -30,7 +30,7 @@ class ParentsProcess(SpawnProcess):
 
 
 class _Context(SpawnContext):
-    Process = ParentsProcess
+    Process = UninterruptedProcess
 
 
 SPAWN = _Context()  # CUDA and the threads of gRPC do not survive a fork

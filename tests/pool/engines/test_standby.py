@@ -90,7 +90,6 @@ async def test_the_first_engine_starts_in_a_process_that_began_before_it(tmp_pat
     async with engines(Standby(NotePid(tmp_path), kept, first=first), MakeFake(), MakeFake()) as running:
         assert running.pid("engine 0") == first.process.pid
         assert running.pid("engine 1") != first.process.pid
-        assert f"{first.process.pid}" in {path.name for path in tmp_path.iterdir()}, "the engine waits for its imports"
         await running.speak()
         await running.lose("engine 0")
         await running.speak()
