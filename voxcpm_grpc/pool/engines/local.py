@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from multiprocessing.context import SpawnProcess
@@ -20,8 +19,6 @@ from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.engine import EngineSettings, SupervisionSettings
 from voxcpm_grpc.worker import main
 from voxcpm_grpc.worker.engine_like import EngineLike
-
-logger = logging.getLogger(__name__)
 
 START_SECONDS = 900.0  # seconds: reading tens of gigabytes from a cold disk takes minutes
 STOP_SECONDS = 5.0
@@ -64,7 +61,6 @@ class EngineProcess(ChildProcess):
 
     async def _started(self, addresses: Addresses) -> SpawnProcess:
         if self._standby and (process := self._standby.take(self.name, self._main, addresses)):
-            logger.info("%s starts in the standby process, %s", self.name, process.pid)
             return process
         return await super()._started(addresses)
 

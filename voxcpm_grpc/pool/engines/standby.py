@@ -96,6 +96,7 @@ class Standby:
         if (waiting := self._prepared) and waiting.become(name, main, addresses):
             self._prepared = None
             self._wake.set()
+            logger.info("%s starts in the %s process, %s", name, NAME, waiting.process.pid)
             return waiting.process
         return None
 
