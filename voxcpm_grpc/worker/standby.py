@@ -97,7 +97,8 @@ class PrepareFirst:
                 from voxcpm_grpc.engine.load import prepare_all
 
                 if counted and counted.result():
-                    prepare_all()
+                    with contextlib.suppress(Exception):  # PyTorch is there, and not every engine needs kernels
+                        prepare_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class PrepareEngine:
 
         if sys.platform == "linux":  # a thread has a priority of its own there; the engine needs the normal one
             priority.lower(threading.get_native_id())
-        with importing("torch", once=True):
+        with importing("torch"):
             from voxcpm_grpc.engine.load import prepare_all
 
             prepare_all()

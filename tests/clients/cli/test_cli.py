@@ -9,7 +9,9 @@ from support.clients.commands import cli_runner
 
 from voxcpm_client.cli import main
 from voxcpm_grpc import __version__
+from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.worker.standby import StandbyProcess
 
 TEXT = "Hello, 你好!"
 
@@ -483,6 +485,21 @@ def test_serve_help_lists_the_settings(run):
     result = run("serve", "--help")
     assert result.exit_code == 0
     assert "--engine.max-slots" in result.stdout
+
+
+@pytest.mark.parametrize(("pool", "starts"), [("processes", True), ("ray", False)])
+def test_serve_starts_the_process_of_its_first_engine_before_the_server(run, monkeypatch, pool, starts):
+    given: list[StandbyProcess | None] = []
+    alive: list[bool] = []
+
+    def serve(settings: Settings, standby: StandbyProcess | None) -> None:
+        given.append(standby)
+        alive.append(bool(standby and standby.process.is_alive()))
+
+    monkeypatch.setattr("voxcpm_server.main.serve", serve)
+    run("serve", "--pool", pool, "--devices", "cpu")
+    assert alive == [starts]
+    assert not given[0] or given[0].orders.closed, "no engine took it"
 
 
 def test_serve_refuses_an_unknown_setting(run):

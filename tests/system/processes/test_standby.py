@@ -9,6 +9,7 @@ import sys
 import grpc
 import psutil
 import pytest
+from support.engines.checkpoints import TINY
 from support.servers.processes import command_of
 from support.servers.running import Server, serving
 from support.servers.streams import texts
@@ -45,6 +46,36 @@ def test_a_lost_engine_is_replaced_by_the_standby_process_and_all_end_with_the_s
         server.terminate()
         server.process.wait(HANG_SECONDS)
         assert not psutil.wait_procs(family, HANG_SECONDS)[1]
+
+
+STARTED = """
+import sys
+from voxcpm_grpc.settings.sources import load
+from voxcpm_grpc.worker.standby import PrepareFirst, StandbyProcess
+from voxcpm_server import main
+
+if __name__ == "__main__":
+    standby = StandbyProcess(PrepareFirst(kernels=False))
+    print(standby.process.pid, flush=True)
+    main.serve(load(sys.argv[1:]), standby)
+"""
+
+
+@pytest.mark.parametrize("fronts", ["1", "2"])
+def test_the_first_engine_starts_in_the_process_that_its_server_was_given(tmp_path, fronts):
+    script = tmp_path / "serve.py"
+    script.write_text(STARTED)
+    flags = ["--model", str(TINY), "--listen", "127.0.0.1:0", "--devices", "cpu:1", "--fronts", fronts]
+    flags += ["--voices.url", str(tmp_path / "voices"), "--drain-delay-seconds", "0"]
+    server = subprocess.Popen([sys.executable, script, *flags], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout
+        pid = int(server.stdout.readline())
+        assert "listening on" in server.stdout.readline()
+        assert command_of(psutil.Process(pid)).startswith("voxcpm-grpc engine")
+    finally:
+        server.terminate()
+        server.wait(HANG_SECONDS)
 
 
 def test_the_standby_process_ends_when_the_server_is_killed(tmp_path):
